@@ -1,0 +1,132 @@
+"""HTTP to one engine over loopback: what SGLang 0.5.23's native endpoints are asked, and how errors are told apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Final
+
+import aiohttp
+
+from farm.engine.stream import Answer, StreamReader
+from farm.errors import EngineGone, RequestRefused, StreamBroken
+
+_CONTROL_TIMEOUT_S: Final = 60.0
+_MAX_LINE_BYTES: Final = 1 << 22
+
+
+class EngineClient:
+    """One engine's endpoints. Use it as an async context manager.
+
+    Every method raises `EngineGone` when the engine does not answer in time or at all, and `RequestRefused` when it
+    answers with an error.
+    """
+
+    def __init__(self, url: str, api_key: str, *, request_timeout_s: float) -> None:
+        """`request_timeout_s` bounds one generation from sending to the last chunk."""
+        self._request_timeout_s = request_timeout_s
+        self._session = aiohttp.ClientSession(
+            url,
+            headers={"Authorization": f"Bearer {api_key}"},
+            read_bufsize=_MAX_LINE_BYTES,
+            # Loopback only: a proxy from the environment has no business here.
+            trust_env=False,
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=_CONTROL_TIMEOUT_S),
+        )
+
+    async def __aenter__(self) -> EngineClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def healthy(self) -> bool:
+        """Whether `/health` answers 200; false while the engine starts."""
+        try:
+            async with self._session.get("/health", timeout=aiohttp.ClientTimeout(total=5)) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def server_info(self) -> dict[str, Any]:
+        """All that the engine says of its resolved arguments and state."""
+        info: dict[str, Any] = await self._json("GET", "/server_info")
+        return info
+
+    async def flush_cache(self) -> None:
+        """Empty the prefix cache; waits until the engine is idle."""
+        async with self._request("POST", "/flush_cache?timeout=10"):
+            pass
+
+    async def tokenize_text(self, text: str) -> list[int]:
+        """Token ids of plain text, as the model's tokenizer gives them."""
+        return _token_ids(await self._json("POST", "/tokenize", {"prompt": text}))
+
+    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: dict[str, Any]) -> list[int]:
+        """Token ids of chat messages in the engine's own chat template, ready for generation."""
+        body = {"messages": messages, "chat_template_kwargs": template_kwargs}
+        return _token_ids(await self._json("POST", "/tokenize", body))
+
+    async def text_of(self, token_ids: list[int]) -> str:
+        """Text of token ids, special tokens included."""
+        body = {"tokens": token_ids, "skip_special_tokens": False}
+        reply = await self._json("POST", "/detokenize", body)
+        return str(reply.get("text", "")) if isinstance(reply, dict) else ""
+
+    async def generate(self, input_ids: list[int], sampling: dict[str, Any]) -> Answer:
+        """Stream one generation and time it.
+
+        Raises:
+            StreamBroken: the stream is malformed, ends early, or counts impossibly.
+        """
+        reader = StreamReader()
+        body = {"input_ids": input_ids, "sampling_params": sampling, "stream": True}
+        clock = time.perf_counter
+        sent = clock()
+        timeout = aiohttp.ClientTimeout(total=self._request_timeout_s)
+        try:
+            async with self._request("POST", "/generate", body, timeout) as response:
+                async for line in response.content:
+                    reader.feed(line, clock() - sent)
+        except ValueError as error:  # aiohttp: a line beyond the buffer
+            raise StreamBroken(f"a chunk is larger than {_MAX_LINE_BYTES} bytes") from error
+        return reader.finish()
+
+    async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        async with self._request(method, path, body) as response:
+            try:
+                return await response.json(content_type=None)
+            except ValueError as error:
+                raise StreamBroken(f"{path} did not answer with JSON") from error
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, timeout: aiohttp.ClientTimeout | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        try:
+            async with self._session.request(
+                method, path, json=body, timeout=timeout or self._session.timeout
+            ) as response:
+                if response.status != 200:
+                    text = " ".join((await response.text(errors="replace")).split())
+                    raise RequestRefused(f"{path.partition('?')[0]} answered {response.status}: {text[:300]}")
+                yield response
+        except TimeoutError as error:
+            seconds = (timeout or self._session.timeout).total
+            raise EngineGone(f"{path} did not finish within {seconds:g} s") from error
+        except aiohttp.ClientPayloadError as error:
+            raise StreamBroken(f"{path}: the answer broke off: {error}") from error
+        except aiohttp.ClientError as error:
+            raise EngineGone(f"{path}: {error or type(error).__name__}") from error
+
+
+def _token_ids(reply: Any) -> list[int]:
+    tokens = reply.get("tokens") if isinstance(reply, dict) else None
+    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+        raise StreamBroken("/tokenize did not answer with token ids")
+    return tokens

@@ -1,0 +1,69 @@
+"""The command line and environment of an engine, from a sweep's settings. Pure, and shown by `--dry-run`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from farm.spec import Sweep, Variant
+from farm.variants import ArgValue
+
+
+@dataclass(frozen=True)
+class EngineCommand:
+    """How to start one engine, apart from its port and key."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+def engine_command(sweep: Sweep, variant: Variant, *, model_path: str, python: str) -> EngineCommand:
+    """Resolve a variant to the command that starts it.
+
+    Args:
+        sweep: the sweep whose settings are the ground.
+        variant: the variant laid over them.
+        model_path: the model as this node knows it; it also stands for `{model}` in the arguments.
+        python: interpreter of the engine's environment.
+    """
+    args: dict[str, ArgValue] = {
+        "model-path": model_path,
+        "device": sweep.engine.device,
+        "host": "127.0.0.1",
+        # Deltas instead of the whole text in every chunk: an answer of 30,000 tokens would else send gigabytes.
+        "incremental-streaming-output": True,
+        "enable-metrics": True,
+        "skip-server-warmup": True,
+    }
+    if sweep.engine.trust_remote_code:
+        args["trust-remote-code"] = True
+    args |= sweep.args_of(variant)
+    if sweep.engine.kind == "emulated":
+        argv = [python, "-m", "farm.engine.emulated"]
+    else:
+        argv = [python, "-m", "sglang.launch_server"]
+    for name, value in args.items():
+        argv += _flag(name, value, model_path)
+    env = {
+        # Nothing is fetched while an engine starts: a missing file is an error at once, not a download.
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if sweep.engine.device == "cpu" and sweep.engine.kind == "sglang":
+        env["SGLANG_USE_CPU_ENGINE"] = "1"
+    return EngineCommand(tuple(argv), env | sweep.env_of(variant))
+
+
+def default_python() -> str:
+    """The farm's own interpreter: where engines run when the sweep names no other."""
+    return sys.executable
+
+
+def _flag(name: str, value: ArgValue, model_path: str) -> list[str]:
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [f"--{name}"]
+    values = value if isinstance(value, list) else [value]
+    return [f"--{name}", *(str(entry).replace("{model}", model_path) for entry in values)]

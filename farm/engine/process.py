@@ -1,0 +1,118 @@
+"""The engine's process tree: started under a guard on a free loopback port, ended whole, explained when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from farm.engine import guard
+from farm.engine.command import EngineCommand
+
+GRACE_S: Final = 10.0
+_LOG_TAIL_BYTES: Final = 64 * 1024
+_NOT_FOR_ENGINES: Final = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY|ACCESS_KEY", re.IGNORECASE)
+# What names the cause in an SGLang log, the last such line winning.
+_CAUSE: Final = re.compile(r"^(?:\[[^\]]*\]\s*)?([A-Za-z_.]*(?:Error|Exception|Interrupt)\b:?.*|.*\berror: .*)$")
+
+
+@dataclass
+class EngineProcess:
+    """A started engine. `api_key` is of this launch alone and is passed on the command line of no other process."""
+
+    guard: subprocess.Popen[bytes]
+    port: int
+    api_key: str
+    log: Path
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def url(self) -> str:
+        """Base address of the engine."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine's first process still runs."""
+        return self.guard.poll() is None
+
+    def pids(self) -> list[int]:
+        """All processes of the engine, the guard not counted."""
+        return guard.descendants(self.guard.pid)
+
+    def stop(self) -> None:
+        """End the whole tree and return when nothing of it is left."""
+        with contextlib.suppress(OSError):
+            assert self.guard.stdin is not None
+            self.guard.stdin.close()
+        try:
+            self.guard.wait(GRACE_S + 20)
+        except subprocess.TimeoutExpired:
+            for pid in [*self.pids(), self.guard.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.guard.wait()
+
+    def explain(self) -> str:
+        """Why it failed, in the words of its own log."""
+        return explain_log(self.log)
+
+
+def start(command: EngineCommand, log: Path, *, extra_env: Mapping[str, str] | None = None) -> EngineProcess:
+    """Launch an engine; it is not ready yet.
+
+    Args:
+        command: what to run, without port and key.
+        log: file that receives the output of the whole tree.
+        extra_env: environment of this node, laid over the farm's own and under the command's.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    api_key = secrets.token_urlsafe(24)
+    inherited = {key: value for key, value in os.environ.items() if not _NOT_FOR_ENGINES.search(key)}
+    # The engine's environment is its own: paths that lead into the farm's would mix two sets of packages.
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        inherited.pop(name, None)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, guard.__file__, str(GRACE_S), *command.argv, "--port", str(port), "--api-key", api_key],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=inherited | dict(extra_env or {}) | command.env,
+            cwd="/",
+            start_new_session=True,
+        )
+    return EngineProcess(process, port, api_key, log)
+
+
+def explain_log(log: Path) -> str:
+    """The log's own error: its last line that names one, else its last lines."""
+    try:
+        with log.open("rb") as handle:
+            handle.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+            lines = handle.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return f"its log cannot be read: {error}"
+    written = [line.strip() for line in lines if line.strip()]
+    for line in reversed(written):
+        if (match := _CAUSE.match(line)) and not line.startswith("KeyboardInterrupt"):
+            return match[1][:500]
+    return " | ".join(written[-3:])[:500] or "its log is empty"
+
+
+def _free_port() -> int:
+    """A port that is free now; a fresh one for each launch, since an old one may still answer for a dead engine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

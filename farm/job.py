@@ -1,0 +1,297 @@
+"""A sweep from its command line to its results: load, plan, run, export, track, compare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from farm.engine.command import default_python, engine_command
+from farm.errors import FarmError, InputError, TrackingError
+from farm.journal import Journal
+from farm.paths import expand, results_root
+from farm.plan import Ask, Plan, make_plan
+from farm.progress import Progress, span
+from farm.results import ask_of, describe, export, write_items, write_json
+from farm.spec import Gsm8kWorkload, Sweep, SyntheticWorkload, load_sweep
+from farm.workloads.build import build
+from farm.workloads.items import Item, digest
+
+COMPLETE: Final = 0
+FAILED: Final = 1
+INCOMPLETE: Final = 3
+_SHOWN_PROBLEMS: Final = 10
+
+# For the cost that --dry-run prints: the published figures of one DGX Spark. A question of GSM8K takes 15.2 s at the
+# baseline, a start 480 s, and prefill of 32,768 tokens about 10 s at the rate that the mean TTFT implies.
+_SPARK_START_S: Final = 480.0
+_SPARK_QUESTION_S: Final = 15.2
+_SPARK_TPOT_S: Final = 0.0277
+_SPARK_PREFILL_TOKENS_PER_S: Final = 3300.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A loaded sweep and where its results go."""
+
+    sweep: Sweep
+    items: dict[str, list[Item]]
+    sweep_id: str
+    folder: Path
+    ask: Ask
+
+
+def main(argv: Sequence[str], sweeps: Path) -> int:
+    """Run `jobs/sweep.py`; returns its exit status.
+
+    Args:
+        argv: command line arguments.
+        sweeps: the folder whose sweeps are known by name.
+    """
+    console = Console(soft_wrap=True)
+    arguments = _arguments(argv)
+    # `ray job stop` and a plain kill end a sweep as Ctrl-C does.
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        run = prepare(arguments, sweeps)
+        if arguments.dry_run:
+            _show_plan(run, arguments.nodes or 1, console)
+            return COMPLETE
+        return execute(run, arguments, console)
+    except FarmError as error:
+        console.print(Text(f"error: {error}"), style="bold red", highlight=False)
+        return error.exit_status
+
+
+def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
+    """Load and check all that can be checked before any engine starts."""
+    sweep = load_sweep(_find_sweep(arguments.sweep, sweeps), arguments.set)
+    items = build(sweep)
+    everything = digest(item for name in sorted(items) for item in items[name])
+    sweep_id = sweep.identity(everything)
+    root = Path(expand(arguments.results)).absolute() if arguments.results else results_root()
+    if arguments.fresh:
+        earlier = len(list(root.glob(f"{sweep_id}*"))) if root.is_dir() else 0
+        sweep_id = f"{sweep_id}.{earlier}" if earlier else sweep_id
+    else:
+        # The newest of a sweep's runs is the one that goes on.
+        again = sorted(root.glob(f"{sweep_id}.*"), key=lambda path: path.stat().st_mtime) if root.is_dir() else []
+        sweep_id = again[-1].name if again else sweep_id
+    return Run(sweep, items, sweep_id, root / sweep_id, ask_of(sweep, items))
+
+
+def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
+    """Run what is missing, then bring tables, MLflow and the comparison up to date."""
+    summary = describe(run.sweep, run.sweep_id, run.items)
+    with Journal(run.folder) as journal:
+        write_json(run.folder / "sweep.json", summary)
+        write_items(run.folder / "items.parquet", run.items)
+        answered = journal.answered()
+        total = sum(1 for _ in run.ask.cells())
+        console.print(Text(f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}"))
+        problems: list[str] = []
+        interrupted = False
+        started = time.monotonic()
+        if len(answered) < total:
+            try:
+                problems, summary["failed_variants"] = _run_missing(run, arguments, journal, console, total)
+            except KeyboardInterrupt:
+                interrupted = True
+        export(run.folder, journal, summary)
+        missing = total - len(journal.answered())
+        took = span(time.monotonic() - started)
+    console.print(Text(f"{total - missing} / {total} cells answered, {took}"))
+    _track(run, console)
+    if missing < total:
+        _show_comparison(run, console)
+    return _close(run, arguments, missing, total, problems, interrupted, console)
+
+
+def _run_missing(
+    run: Run, arguments: argparse.Namespace, journal: Journal, console: Console, total: int
+) -> tuple[list[str], dict[str, str]]:
+    # Ray is imported here so that bad input is refused before its start-up time.
+    import ray
+
+    from farm import cluster
+    from farm.dispatch import Dispatcher, stop_workers
+    from farm.node import Assignment, EngineSlot
+
+    assignment = Assignment(
+        run.sweep_id,
+        run.sweep,
+        {name: {item.item_id: item for item in entries} for name, entries in run.items.items()},
+    )
+    cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
+    slots = cluster.find_slots(run.sweep.engine, limit=arguments.nodes)
+    reference = ray.put(assignment)
+    workers = {slot.name: cluster.start_worker(slot, reference, run.sweep.engine) for slot in slots}
+    try:
+        unfit = cluster.check_workers(workers)
+        for name, reason in unfit.items():
+            if len(unfit) < len(workers):
+                console.print(Text(f"left out: {name}: {reason}"))
+        if len(unfit) == len(workers):
+            raise InputError(next(iter(unfit.values())))
+        fit = {name: worker for name, worker in workers.items() if name not in unfit}
+        with Progress(console, total, len(journal.answered())) as progress:
+            dispatcher = Dispatcher(run.ask, fit, journal, progress, run.folder, run.sweep.design)
+            dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
+            dispatcher.run()
+        return dispatcher.problems, dispatcher.failed
+    finally:
+        stop_workers(workers)
+
+
+def _track(run: Run, console: Console) -> None:
+    # MLflow is imported late: it takes seconds, and bad input should not wait for it.
+    from farm import tracking
+
+    try:
+        synced = tracking.sync(run.folder)
+    except TrackingError as error:
+        console.print(Text(f"MLflow: {error}"), style="yellow")
+    else:
+        console.print(Text(f"MLflow UI: {synced.ui}"))
+
+
+def _show_comparison(run: Run, console: Console) -> None:
+    # Late for the same reason: pandas and the statistics.
+    import pandas as pd
+
+    from farm.compare import compare
+    from farm.views import terminal
+
+    records = pd.read_parquet(run.folder / "requests.parquet")
+    try:
+        sweep, engines = (
+            json.loads((run.folder / name).read_text(encoding="utf-8")) for name in ("sweep.json", "engines.json")
+        )
+        items = pd.read_parquet(run.folder / "items.parquet")
+        terminal.render(compare(records, sweep, engines, items), console)
+    except InputError as error:
+        console.print(Text(f"no comparison: {error}"))
+
+
+def _close(
+    run: Run,
+    arguments: argparse.Namespace,
+    missing: int,
+    total: int,
+    problems: list[str],
+    interrupted: bool,
+    console: Console,
+) -> int:
+    """The last lines: what is missing and why, and the commands that show the results or go on."""
+
+    def say(text: str) -> None:
+        console.print(Text(text), highlight=False)
+
+    results = f" --results {shlex.quote(str(run.folder))}"
+    say(f"compare again: {shlex.quote(sys.executable)} -m farm.compare{results}")
+    if not missing:
+        return COMPLETE
+    if interrupted:
+        say("the sweep was interrupted; every record so far is kept")
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        say(f"- {problem}")
+    if len(problems) > _SHOWN_PROBLEMS:
+        say(f"- and {len(problems) - _SHOWN_PROBLEMS} more")
+    say(f"incomplete: {missing} of {total} cells have no answer; submit the same sweep again to go on")
+    return FAILED if missing == total and not interrupted else INCOMPLETE
+
+
+def _show_plan(run: Run, nodes: int, console: Console) -> None:
+    slots = [f"node-{place + 1}" for place in range(nodes)]
+    plan = make_plan(run.ask, slots, design=run.sweep.design)
+
+    def say(text: str = "") -> None:
+        console.print(Text(text), highlight=False)
+
+    say(f"sweep {run.sweep_id}" + (f" [{run.sweep.label}]" if run.sweep.label else ""))
+    say(f"results in {run.folder}")
+    for slot, stints in plan.items():
+        say(f"{slot}: " + ", then ".join(f"{stint.variant} ({len(stint.cells)} cells)" for stint in stints))
+    starts = sum(len(stints) for stints in plan.values())
+    say(f"{sum(1 for _ in run.ask.cells())} cells, {starts} engine starts on {len(plan)} nodes")
+    node_s, longest_s = _cost_s(run, plan)
+    if run.sweep.engine.device == "cuda":
+        say(
+            f"about {node_s / 3600:.1f} node-hours, done after {longest_s / 3600:.1f} h, at the published speed of the "
+            "baseline on DGX Sparks; faster variants take less"
+        )
+    say()
+    for variant in run.sweep.variants:
+        command = engine_command(
+            run.sweep, variant, model_path=run.sweep.model.path, python=run.sweep.engine.python or default_python()
+        )
+        env = " ".join(f"{key}={shlex.quote(value)}" for key, value in command.env.items())
+        say(f"{variant.name}: {env} {shlex.join(command.argv)}")
+
+
+def _cost_s(run: Run, plan: Plan) -> tuple[float, float]:
+    """Node-seconds of a plan and the seconds of its longest slot, at the published baseline's speed."""
+    per_cell: dict[str, float] = {}
+    for name, workload in run.sweep.workloads.items():
+        match workload:
+            case Gsm8kWorkload():
+                per_cell[name] = _SPARK_QUESTION_S
+            case SyntheticWorkload():
+                prefill_s = workload.input_tokens / _SPARK_PREFILL_TOKENS_PER_S
+                per_cell[name] = prefill_s + workload.output_tokens * _SPARK_TPOT_S
+            case _:
+                # Unknown answers: half their limit is as good a guess as any.
+                tokens = [int(item.sampling["max_new_tokens"]) for item in run.items[name]]
+                per_cell[name] = sum(tokens) / len(tokens) / 2 * _SPARK_TPOT_S
+    slots_s = [
+        sum(_SPARK_START_S + sum(per_cell[cell.workload] for cell in stint.cells) for stint in stints)
+        for stints in plan.values()
+    ]
+    return sum(slots_s), max(slots_s, default=0.0)
+
+
+def _find_sweep(name: str, sweeps: Path) -> Path:
+    known = sorted(path.stem for path in sweeps.glob("*.yaml"))
+    if name in known:
+        return sweeps / f"{name}.yaml"
+    path = Path(expand(name))
+    if path.suffix in (".yaml", ".yml") or "/" in name:
+        return path
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}, or give the path of a file"
+    raise InputError(f"no sweep is named '{name}': {hint}")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="jobs/sweep.py", description="Run a sweep, or go on with one.")
+    add: Callable[..., Any] = parser.add_argument
+    add("sweep", nargs="?", default="quickstart", help="a name under jobs/sweeps/ or a path (default: quickstart)")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a field: dotted.key=value")
+    add("--results", metavar="DIR", help="folder that holds the sweeps' results (default: FARM_HOME/results)")
+    add("--nodes", type=_positive, metavar="N", help="use N engine slots; with --dry-run, plan for N (default: all)")
+    add("--dry-run", action="store_true", help="print the plan, its cost and the engines' command lines; start nothing")
+    add("--fresh", action="store_true", help="start anew beside earlier results of the same sweep")
+    return parser.parse_args(argv)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,23 @@
+"""Where things live: everything that must last is under `FARM_HOME`, never in the folder that Ray ships with a job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def farm_home() -> Path:
+    """`$FARM_HOME`, by default `~/.farm`."""
+    return Path(os.environ.get("FARM_HOME") or "~/.farm").expanduser().absolute()
+
+
+def results_root() -> Path:
+    """The folder that holds one folder for each sweep."""
+    return farm_home() / "results"
+
+
+def expand(text: str) -> str:
+    """Expand `~`, `$FARM_HOME` and other environment variables of the machine that calls it."""
+    return os.path.expanduser(
+        os.path.expandvars(text.replace("${FARM_HOME}", "$FARM_HOME").replace("$FARM_HOME", str(farm_home())))
+    )

@@ -1,0 +1,155 @@
+"""The catalogue of optimisations, and how a name such as `humming+fp8-head+nextn` becomes engine settings.
+
+A `Part` is one optimisation: the settings it adds, and the settings it cannot live with. A variant is the ground
+`baseline` with parts laid over it in the order of its name; a later part wins over an earlier one for the same
+argument. A value of `None` takes an argument away. `{model}` in a value stands for the model that is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import combinations
+from types import MappingProxyType
+from typing import Final
+
+from farm.errors import InputError
+
+ArgValue = bool | int | float | str | list[str] | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One optimisation as data.
+
+    Attributes:
+        about: what it does, in a line.
+        args: SGLang server arguments without the leading dashes; `True` is a bare flag, `None` takes one away.
+        env: environment of the engine process.
+        excludes: arguments that make it meaningless, each with the reason.
+        needs_gpu: refused on a CPU engine.
+    """
+
+    about: str
+    args: Mapping[str, ArgValue] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    excludes: Mapping[str, str] = field(default_factory=dict)
+    needs_gpu: bool = False
+
+
+BASELINE: Final = "baseline"
+
+CATALOGUE: Final[Mapping[str, Part]] = MappingProxyType(
+    {
+        BASELINE: Part(
+            about="FlashInfer MXFP4 MoE kernels, BF16 LM head with FP32 output, no speculation",
+            args={"moe-runner-backend": "flashinfer_mxfp4", "enable-fp32-lm-head": True},
+            needs_gpu=True,
+        ),
+        "humming": Part(
+            about="Humming MoE kernels in place of FlashInfer MXFP4",
+            args={"moe-runner-backend": "humming"},
+            env={"HUMMING_COMPILER": "nvrtc"},
+            needs_gpu=True,
+        ),
+        "marlin": Part(
+            about="Marlin W4A16 MoE kernels in place of FlashInfer MXFP4",
+            args={"moe-runner-backend": "marlin"},
+            needs_gpu=True,
+        ),
+        "fp8-head": Part(
+            about="LM head quantised to FP8 when the model is loaded, in place of the FP32-output head",
+            args={"enable-fp32-lm-head": None},
+            env={"SGLANG_ENABLE_FP8_LM_HEAD": "1"},
+            excludes={"enable-fp32-lm-head": "an FP8 head and an FP32-output head exclude each other"},
+        ),
+        "nextn": Part(
+            about="NEXTN multi-token prediction: 3 draft steps, 4 verified tokens a round",
+            args={
+                "speculative-algorithm": "NEXTN",
+                "speculative-draft-model-path": "{model}",
+                "speculative-num-steps": 3,
+                "speculative-eagle-topk": 1,
+                "speculative-num-draft-tokens": 4,
+            },
+        ),
+        "dspark": Part(
+            about="DSPARK block drafter with its own draft model",
+            args={
+                "speculative-algorithm": "DSPARK",
+                "speculative-draft-model-path": "inclusionAI/Ling-3.0-flash-dspark",
+            },
+            needs_gpu=True,
+        ),
+    }
+)
+
+LADDER: Final = (BASELINE, "humming", "humming+fp8-head", "humming+fp8-head+nextn")
+_FACTORS: Final = ("humming", "fp8-head", "nextn")
+FACTORIAL: Final = (
+    BASELINE,
+    *("+".join(chosen) for size in (1, 2, 3) for chosen in combinations(_FACTORS, size)),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a variant adds to the sweep's engine settings."""
+
+    args: dict[str, ArgValue]
+    env: dict[str, str]
+
+
+def part(name: str) -> Part:
+    """One part of the catalogue; an unknown name is an `InputError` that names the nearest known one."""
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    near = get_close_matches(name, CATALOGUE, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(CATALOGUE)}"
+    raise InputError(f"unknown variant '{name}': {hint}")
+
+
+def compose(names: list[str]) -> Settings:
+    """Lay parts over each other in the order given."""
+    args: dict[str, ArgValue] = {}
+    env: dict[str, str] = {}
+    for name in names:
+        args |= part(name).args
+        env |= part(name).env
+    return Settings(args, env)
+
+
+def catalogue_parts(variant: str) -> list[str]:
+    """The parts of a variant written by name: always over the baseline, `a+b` being baseline, a, b."""
+    parts = [name for name in variant.split("+") if name != BASELINE]
+    moe = [name for name in parts if "moe-runner-backend" in part(name).args]
+    if len(moe) > 1:
+        raise InputError(
+            f"variant '{variant}': '{moe[0]}' and '{moe[1]}' both choose the MoE kernels; keep one of them"
+        )
+    drafters = [name for name in parts if "speculative-algorithm" in part(name).args]
+    if len(drafters) > 1:
+        raise InputError(f"variant '{variant}': '{drafters[0]}' and '{drafters[1]}' both draft; keep one of them")
+    return [BASELINE, *parts]
+
+
+def contradictions(parts: list[str], args: Mapping[str, ArgValue], env: Mapping[str, str], *, device: str) -> list[str]:
+    """What is impossible in a variant's resolved settings, each as a sentence that names both sides."""
+    found: list[str] = []
+    if device == "cpu":
+        found += [f"'{name}' needs a GPU and engine.device is cpu" for name in parts if part(name).needs_gpu]
+    for name in parts:
+        for arg, reason in part(name).excludes.items():
+            if args.get(arg) not in (None, False):
+                found.append(f"'{name}' is set beside --{arg}: {reason}")
+    fp8_head = env.get("SGLANG_ENABLE_FP8_LM_HEAD", "").lower() in ("1", "true")
+    if fp8_head and "fp8-head" not in parts and args.get("enable-fp32-lm-head"):
+        found.append(
+            "SGLANG_ENABLE_FP8_LM_HEAD is set beside --enable-fp32-lm-head: "
+            + CATALOGUE["fp8-head"].excludes["enable-fp32-lm-head"]
+        )
+    algorithm = args.get("speculative-algorithm")
+    if algorithm and algorithm != "NGRAM" and not args.get("speculative-draft-model-path"):
+        found.append(f"--speculative-algorithm {algorithm} is set without --speculative-draft-model-path")
+    return found

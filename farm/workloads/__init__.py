@@ -1,0 +1,1 @@
+"""What is asked of an engine: items with stable ids, made from a workload's settings."""

@@ -1,0 +1,140 @@
+"""GSM8K: grade-school word problems, from the hub, from files, or from the small set that comes with the farm.
+
+The prompt is one user message: the solved examples, the instruction, the question. Examples as earlier turns would show
+a thinking model assistant turns without thinking, and how those are rendered differs by chat template.
+
+The examples are the first `shots` rows of train, the same for every question and every seed, so that figures of two
+sweeps differ by what is compared and not by the draw. Train is never asked and test never shown. The calculator marks
+of the data set (`<<48/2=24>>`) are taken out of the examples: they train a calculator that nobody has here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from farm.errors import InputError
+from farm.paths import expand
+from farm.spec import Gsm8kWorkload
+from farm.workloads import hub
+from farm.workloads.grading import gold_answer
+from farm.workloads.items import Item
+from farm.workloads.jsonl import checked_id, read_rows
+
+# Files of the package: name -> (test, train).
+BUILTINS: Final = {"gsm-mini": ("demo/data/gsm-mini.jsonl", "demo/data/gsm-mini-train.jsonl")}
+# How the files of a split may be called in a folder, the published ones and those of a clone of the hub's repository.
+SPELLINGS: Final = tuple(
+    folder + name for folder in ("", "main/", "data/") for name in ("{}.jsonl", "{}.parquet", "{}-*-of-*.parquet")
+)
+CALCULATOR: Final = re.compile(r"<<[^<>\n]*>>")
+INSTRUCTION: Final = (
+    "Solve the following problem. Reason step by step. End your answer with a last line of the form `#### N`, "
+    "where N is the final number alone."
+)
+
+Row = tuple[str, dict[str, Any]]
+
+
+def items(spec: Gsm8kWorkload) -> list[Item]:
+    """The questions that the workload asks, in its order, each with the same examples.
+
+    An item is called after its place in the data set (`test-0017`), or by the row's own `id`: whatever else is asked,
+    and in whatever order, it keeps that name.
+
+    Raises:
+        InputError: the data cannot be had or is malformed; the message begins with the field to change.
+    """
+    shown = _examples(spec)
+    asked: list[Item] = []
+    places: dict[str, str] = {}
+    for index, (place, row) in enumerate(_rows(spec.source, "test")):
+        question, answer = _fields(place, row)
+        item_id = checked_id(f"source: {place}", row["id"]) if row.get("id") is not None else f"test-{index:04d}"
+        if item_id in places:
+            raise InputError(f"source: {place}: id: '{item_id}' is taken by {places[item_id]}; give each row its own")
+        places[item_id] = place
+        try:
+            gold = gold_answer(answer)
+        except ValueError as error:
+            raise InputError(f"source: {place}: answer: {error}") from error
+        asked.append(
+            Item(
+                item_id=item_id,
+                sampling=spec.sampling.model_dump(),
+                messages=[{"role": "user", "content": f"{shown}{INSTRUCTION}\n\nQuestion: {question}"}],
+                template_kwargs={"enable_thinking": spec.thinking},
+                gold=gold,
+            )
+        )
+    if spec.questions is not None and spec.questions > len(asked):
+        raise InputError(
+            f"questions: {spec.questions} are asked for and {spec.source} has {len(asked)}; null asks all of them"
+        )
+    if spec.order == "shuffled":
+        # Order by a hash: the same on every machine and Python version, and no question's place depends on the others.
+        asked.sort(key=lambda item: hashlib.sha256(f"{spec.seed}/{item.item_id}".encode()).digest())
+    return asked[: spec.questions]
+
+
+def _examples(spec: Gsm8kWorkload) -> str:
+    if not spec.shots:
+        return ""
+    rows = _rows(spec.source, "train")
+    if len(rows) < spec.shots:
+        raise InputError(f"shots: {spec.shots} examples are asked for and train of {spec.source} has {len(rows)}")
+    solved = []
+    for place, row in rows[: spec.shots]:
+        question, answer = _fields(place, row)
+        solved.append(f"Question: {question}\nAnswer: {CALCULATOR.sub('', answer)}\n\n")
+    return "Here are solved problems.\n\n" + "".join(solved)
+
+
+def _fields(place: str, row: dict[str, Any]) -> tuple[str, str]:
+    for name in ("question", "answer"):
+        if not isinstance(row.get(name), str) or not row[name].strip():
+            raise InputError(
+                f"source: {place}: {name}: must be a text that is not empty, not {row.get(name)!r:.80}; rows hold "
+                "`question` and `answer`, and the answer ends in `#### N`"
+            )
+    return row["question"].strip(), row["answer"].strip()
+
+
+def _rows(source: str, split: str) -> list[Row]:
+    if source.startswith("builtin:"):
+        return _jsonl(_builtin(source, split))
+    if not source.startswith(("/", "~", "$", ".")):
+        return hub.rows(source, "main", split)
+    folder = Path(expand(source))
+    if not folder.is_dir():
+        raise InputError(f"source: {folder} is no folder; name the folder that holds test.jsonl and train.jsonl")
+    for spelling in SPELLINGS:
+        found = sorted(folder.glob(spelling.format(split)))
+        if found:
+            return _jsonl(found[0]) if found[0].suffix == ".jsonl" else hub.parquet_rows(found)
+    raise InputError(
+        f"source: {folder} holds no {split} file; looked for {', '.join(s.format(split) for s in SPELLINGS)}"
+        + ("; shots: 0 needs no train file" if split == "train" else "")
+    )
+
+
+def _jsonl(path: Path) -> list[Row]:
+    try:
+        return read_rows(path)
+    except InputError as error:
+        raise InputError(f"source: {error}") from error
+
+
+def _builtin(source: str, split: str) -> Path:
+    name = source.removeprefix("builtin:")
+    if name not in BUILTINS:
+        raise InputError(
+            f"source: '{source}' does not come with the farm; it has builtin:{', builtin:'.join(BUILTINS)}"
+        )
+    path = Path(str(files("farm"))) / BUILTINS[name][split == "train"]
+    if not path.is_file():
+        raise InputError(f"source: {path} is missing from this installation; install the farm again, or name a folder")
+    return path

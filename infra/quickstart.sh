@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# From a clone to a first comparison: sets up both environments, starts a local Ray head, submits the quick start sweep
+# and shows its results. Use: bash infra/quickstart.sh
+set -euo pipefail
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export FARM_HOME=${FARM_HOME:-$HOME/.farm}
+cd "$repository"
+
+bash infra/setup.sh
+bash infra/cpu-engine/build.sh
+export PATH=$FARM_HOME/envs/farm/bin:$PATH RAY_USAGE_STATS_ENABLED=0
+
+if ! ray status >/dev/null 2>&1; then
+    # Everything on loopback: the dashboard takes jobs from whoever reaches it.
+    ray start --head --node-ip-address 127.0.0.1 --dashboard-host 127.0.0.1 --dashboard-port 8265 >/dev/null
+    trap 'ray stop >/dev/null 2>&1' EXIT
+fi
+ray job submit --address http://127.0.0.1:8265 jobs/sweep.py
