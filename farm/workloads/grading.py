@@ -47,7 +47,7 @@ _LEAD: Final = re.compile(
 )
 _BULLET: Final = re.compile(r"[-•]\s+")
 _ENUMERATION: Final = re.compile(r"([0-9]{1,3})[.)]\s+\S")
-_BOX_OR_BRACE: Final = re.compile(r"\\(?:boxed|fbox)\s?\{|\\.|[{}]", re.DOTALL)
+_BOX_OR_BRACE: Final = re.compile(r"\\{1,2}(?:boxed|fbox)\s?\{|\\.|[{}]", re.DOTALL)
 _SAYS_ANSWER: Final = re.compile(
     r"(?:\b(?P<final>final\s)|(?P<heading>^[ \t*#_>]{0,12})|\b)answer\b[*_ ]{0,9}(?:to the (?:question|problem))?"
     r"(?P<link>[:=\n]|(?:(?:to|for|of|in)\b[^.:=\n]{0,120}?)?"
@@ -55,7 +55,8 @@ _SAYS_ANSWER: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END: Final = re.compile(r"\n|[.!?](?=\s+[A-Z*]|\s*$)")
-_CALCULATES: Final = re.compile(r"[*_ ]{0,3}[-+*/÷x=][ $(]{0,3}[0-9]")
+# What follows a number that is only the first of a calculation: `16 eggs - 3`.
+_CALCULATES: Final = re.compile(r"(?:[*_ ]{0,3}[A-Za-z%]{1,20}){0,2}[*_ ]{0,3}[-+*/÷x=][ $(]{0,3}[0-9]")
 _BOLD: Final = re.compile(r"\*\*([^*\n]{1,80})\*\*|__([^_\n]{1,80})__")
 _DIGITS: Final = re.compile(r"[0-9]+")
 _LABEL: Final = re.compile(r"[.:)]\s*$")
@@ -153,21 +154,24 @@ def _boxes(raw: str) -> Iterator[str]:
 
 def _said(text: str) -> str | None:
     """The number in the last sentence that says what the answer is."""
-    answer = None
     last_digit = max(text.rfind(digit) for digit in "0123456789")
-    for found in _SAYS_ANSWER.finditer(text):
+    for found in reversed(list(_SAYS_ANSWER.finditer(text))):
         label = found["link"] in ":=\n" and not found["final"]
         if label and found["link"] == "\n" and found["heading"] is None:
             continue
         content, start = _content(text, found.end())
+        if not _DIGITS.search(content):
+            continue
         ending = _SENTENCE_END.search(content)
         sentence = content[: ending.start()] if ending else content
         first = LONE_NUMBER.match(content)
         # "Answer:" may only open the solution: it counts before a bare number, or in front of the last sentence.
         if label and (_CALCULATES.match(content, first.end()) if first else last_digit >= start + len(sentence)):
             continue
-        answer = _final(sentence) or answer
-    return answer
+        answer = _final(sentence)
+        if answer is not None:
+            return answer
+    return None
 
 
 def _last(text: str) -> str | None:
@@ -195,7 +199,10 @@ def _content(text: str, position: int) -> tuple[str, int]:
 
 
 def _final(content: str) -> str | None:
-    """The result that a short text states: behind its last `=`, in bold, or its first number."""
+    """The result that a short text states: the number it opens with, or what it calculates, sets in bold or names."""
+    first = LONE_NUMBER.match(content)
+    if first and not _CALCULATES.match(content, first.end()):
+        return canonical(first)
     for piece in (content.rpartition("=")[2], content):
         found = LONE_NUMBER.search(piece)
         if found:

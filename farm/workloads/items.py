@@ -20,7 +20,6 @@ class Item:
         item_id: stable name, unique in its workload.
         sampling: SGLang sampling parameters without the seed.
         gold: the reference answer; null when answers are not graded.
-        open_think: the chat template may already have opened the think section in the prompt.
     """
 
     item_id: str

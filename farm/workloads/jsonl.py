@@ -25,9 +25,7 @@ def read_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     try:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
-            raise InputError(
-                f"{path}: is {size >> 20} MiB; a prompts file holds at most {MAX_FILE_BYTES >> 20} MiB: split it"
-            )
+            raise InputError(f"{path}: is {size >> 20} MiB; at most {MAX_FILE_BYTES >> 20} MiB are read: split it")
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -46,9 +44,7 @@ def _row(place: str, line: bytes) -> dict[str, Any]:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{place}: is not UTF-8 (byte {error.start + 1} of the line): save the file as UTF-8"
-        ) from error
+        raise InputError(f"{place}: is not UTF-8 at byte {error.start + 1}: save the file as UTF-8") from error
     try:
         row = json.loads(text, parse_constant=_no_constant)
         # A lone surrogate is legal in JSON, but no text: it could be neither sent nor stored.

@@ -39,7 +39,8 @@ _LATEX: Final = (
     (re.compile(r"\^\s?\{"), "^"),
     (re.compile(r"[{}]"), ""),
 )
-_PLAIN: Final = r"[0-9]{1,3}(?:(?:,[0-9]{3}){1,40}|(?:\u202f[0-9]{3}){1,40})(?![0-9])"
+# One group behind a period would be a decimal fraction; two cannot be.
+_PLAIN: Final = r"[0-9]{1,3}(?:(?:,[0-9]{3}){1,40}|(?:\u202f[0-9]{3}){1,40}|(?:\.[0-9]{3}){2,40})(?![0-9])"
 _INDIAN: Final = r"[0-9]{1,2}(?:,[0-9]{2}){1,12},[0-9]{3}(?![0-9])"
 _SPACED: Final = r"[0-9]{1,3}(?: [0-9]{3}){1,40}(?![0-9])"
 
@@ -85,7 +86,7 @@ def canonical(found: re.Match[str]) -> str:
         if int(found["bottom"]):
             return _fraction(sign, int(found["units"]) + Fraction(int(found["top"]), int(found["bottom"])))
         return _decimal(sign, found["units"], "", 0)
-    whole = re.sub(r"[, \u202f]", "", found["whole"] or "")
+    whole = re.sub(r"[,. \u202f]", "", found["whole"] or "")
     part = found["part"] or found["bare"] or ""
     over = found["over"]
     if over and int(over) and len(whole) + len(part) <= 50:

@@ -42,7 +42,7 @@ VOCABULARY: Final = {
     "quality": (
         "ancient|bitter|black|blue|brave|bright|broken|busy|careful|clean|clever|cold|common|curious|dark|deep|distant|dry|"
         "dusty|early|empty|famous|fine|gentle|golden|green|grey|heavy|honest|large|late|light|lonely|long|loud|narrow|new|"
-        "old|patient|plain|quick|quiet|rare|red|rich|rough|round|secret|sharp|silent|silver|simple|small|soft|square|"
+        "old|patient|plain|quick|quiet|rare|red|rich|rough|round|secret|sharp|silent|silver|simple|small|soft|"
         "strange|strong|sweet|tall|thick|thin|tired|warm|wet|white|wide|wild|wise|wooden|yellow|young"
     ),
     "action": (
