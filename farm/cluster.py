@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -74,6 +76,10 @@ def connect(before_local_start: Callable[[], None]) -> None:
         ray.init(address="auto", **settings)
     except ConnectionError:
         before_local_start()
+        # A token of this process alone: Ray would else leave one in the user's home, which changes how later clusters
+        # of the user authenticate.
+        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         ray.init(address="local", include_dashboard=False, **settings)
 
 

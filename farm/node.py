@@ -297,8 +297,9 @@ class EngineSlot:
     def _emulation_env(self) -> dict[str, str]:
         """What an emulated engine is told beside its command line: right answers, its node and number of launch."""
         answers = farm_home() / "engines" / self.assignment.sweep_id / f"{_file_name(self.name)}.answers.jsonl"
-        answers.parent.mkdir(parents=True, exist_ok=True)
-        write_answers((item for items in self.assignment.items.values() for item in items.values()), answers)
+        if not answers.exists():
+            answers.parent.mkdir(parents=True, exist_ok=True)
+            write_answers((item for items in self.assignment.items.values() for item in items.values()), answers)
         return {
             # The emulated engine is part of the farm, which a job may have shipped here instead of installed.
             "PYTHONPATH": str(Path(farm.__file__).parents[1]),

@@ -12,7 +12,9 @@ bash infra/cpu-engine/build.sh
 export PATH=$FARM_HOME/envs/farm/bin:$PATH RAY_USAGE_STATS_ENABLED=0
 
 if ! ray status >/dev/null 2>&1; then
-    # Everything on loopback: the dashboard takes jobs from whoever reaches it.
+    # On loopback, and with a token of this run alone: whoever can submit a job can run any code.
+    RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
+    export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
     ray start --head --node-ip-address 127.0.0.1 --dashboard-host 127.0.0.1 --dashboard-port 8265 >/dev/null
     trap 'ray stop >/dev/null 2>&1' EXIT
 fi

@@ -78,7 +78,8 @@ def start(command: EngineCommand, log: Path, *, extra_env: Mapping[str, str] | N
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     port = _free_port()
-    api_key = secrets.token_urlsafe(24)
+    # Hexadecimal: a key that began with a dash would read as an option.
+    api_key = secrets.token_hex(24)
     inherited = {key: value for key, value in os.environ.items() if not _NOT_FOR_ENGINES.search(key)}
     # The engine's environment is its own: paths that lead into the farm's would mix two sets of packages.
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):

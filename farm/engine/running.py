@@ -78,7 +78,9 @@ async def launch(
 def redacted(value: Any) -> Any:
     """A copy of JSON-like data without the values of keys and of command line flags that name a secret."""
     if isinstance(value, dict):
-        return {key: "***" if _SECRET.search(str(key)) and entry else redacted(entry) for key, entry in value.items()}
+        # Numbers are no secrets: `max_total_tokens` must stay what it is.
+        hidden = {key for key, entry in value.items() if isinstance(entry, str) and entry and _SECRET.search(str(key))}
+        return {key: "***" if key in hidden else redacted(entry) for key, entry in value.items()}
     if isinstance(value, list):
         hidden = [False, *(isinstance(entry, str) and _is_secret_flag(entry) for entry in value[:-1])] if value else []
         return ["***" if hide else redacted(entry) for hide, entry in zip(hidden, value, strict=True)]

@@ -1,0 +1,163 @@
+"""What the emulated engine says: `/server_info` and the `meta_info` of a generation, in SGLang 0.5.23's form. Pure.
+
+All seconds are the model's, so that they read the same at every speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from farm.engine.emulated import shapes, tokenizer
+from farm.engine.emulated.arguments import SPEED, VERSION
+from farm.engine.emulated.schedule import Demand, Schedule
+
+WEIGHTS_GB: Final = 63.0
+TOKEN_CAPACITY: Final = 1_000_000
+_RESERVED_TOKENS: Final = 6
+NORMAL_CLOCK_MHZ: Final = 2418
+
+
+@dataclass
+class Totals:
+    """What an engine has done since its start."""
+
+    last_gen_throughput: float = 0.0
+    tokens_under_speculation: int = 0
+    verify_rounds: int = 0
+
+    def add(self, answer: Schedule) -> None:
+        """Count a finished answer."""
+        decode_s = answer.latency_s - answer.ttft_s
+        if decode_s > 0:
+            self.last_gen_throughput = (len(answer.ids) - 1) / decode_s
+        self.tokens_under_speculation += len(answer.ids) if answer.verify_rounds else 0
+        self.verify_rounds += answer.verify_rounds
+
+
+def server_info(
+    args: Mapping[str, Any],
+    *,
+    launch_command: str,
+    startup_time: Mapping[str, Any],
+    slow_clock: float,
+    env_vars: Mapping[str, str] | None,
+    totals: Totals,
+) -> dict[str, Any]:
+    """The whole of `/server_info`."""
+    state: dict[str, Any] = {
+        **args,
+        "startup_time": startup_time,
+        "effective_max_running_requests_per_dp": args["max_running_requests"],
+        "last_gen_throughput": round(totals.last_gen_throughput, 2),
+        "memory_usage": {
+            "weight": WEIGHTS_GB,
+            "kvcache": round(TOKEN_CAPACITY * shapes.MLA_LAYERS * shapes.KV_OF_TOKEN / 1e9, 3),
+            "token_capacity": token_capacity(args),
+            "token_capacity_swa": None,
+            "graph": dict.fromkeys(startup_time["cuda_graph"], 0.0),
+        },
+    }
+    if totals.verify_rounds:
+        state["avg_spec_accept_length"] = totals.tokens_under_speculation / totals.verify_rounds
+    if env_vars is not None:
+        state["env_vars"] = dict(env_vars)
+    return {
+        **args,
+        "launch_command": launch_command,
+        "status": "ready",
+        "max_total_num_tokens": token_capacity(args),
+        "max_req_input_len": longest_prompt(args),
+        "startup_time": startup_time,
+        "internal_states": [state],
+        "version": VERSION,
+        "frontend": "python",
+        "emulation": {"sm_clock_mhz": round(NORMAL_CLOCK_MHZ * slow_clock)},
+    }
+
+
+def token_capacity(args: Mapping[str, Any]) -> int:
+    """Tokens that the KV cache holds."""
+    return int(args["max_total_tokens"] or TOKEN_CAPACITY)
+
+
+def longest_prompt(args: Mapping[str, Any]) -> int:
+    """Tokens of the longest prompt that is not aborted: SGLang keeps a few of the cache for the answer."""
+    return min(int(args["context_length"]), token_capacity(args)) - _RESERVED_TOKENS
+
+
+def refused(message: str) -> dict[str, Any]:
+    """The only event of a stream whose request is not accepted."""
+    return {"error": {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}}
+
+
+def aborted(args: Mapping[str, Any], message: str) -> dict[str, Any]:
+    """The only event of a stream whose request is accepted and then given up: it looks like an answer of one token."""
+    reason = {"type": "abort", "message": message, "status_code": 400, "err_type": "BadRequestError"}
+    meta = {
+        "id": "",
+        "finish_reason": reason,
+        "prompt_tokens": 1,
+        "weight_version": args["weight_version"],
+        "num_retractions": 0,
+        "reasoning_tokens": 0,
+        "completion_tokens": 1,
+        "cached_tokens": 0,
+        "e2e_latency": 0.0,
+    }
+    return {"text": " a", "output_ids": tokenizer.encode(" a"), "meta_info": meta}
+
+
+def chunk_meta(
+    args: Mapping[str, Any], rid: str, demand: Demand, completion_tokens: int, queue_s: float
+) -> dict[str, Any]:
+    """`meta_info` of any chunk."""
+    meta: dict[str, Any] = {
+        "id": rid,
+        "finish_reason": None,
+        "prompt_tokens": demand.prompt_tokens,
+        "weight_version": args["weight_version"],
+        "num_retractions": 0,
+        "reasoning_tokens": 0,
+        "completion_tokens": completion_tokens,
+        "cached_tokens": demand.cached_tokens,
+    }
+    if args["enable_metrics"]:
+        meta["queue_time"] = queue_s
+    return meta
+
+
+def final_meta(args: Mapping[str, Any], demand: Demand, answer: Schedule, queue_s: float) -> dict[str, Any]:
+    """What the last chunk's `meta_info` has beyond `chunk_meta`."""
+    tokens = len(answer.ids)
+    decode_s = answer.latency_s - answer.ttft_s
+    meta: dict[str, Any] = {
+        "finish_reason": (
+            {"type": "stop", "matched": tokenizer.END}
+            if answer.finish == "stop"
+            else {"type": "length", "length": demand.limit}
+        ),
+        "e2e_latency": queue_s + answer.latency_s,
+    }
+    if args["enable_metrics"]:
+        meta["first_token_latency"] = queue_s + answer.ttft_s
+        if decode_s > 0:
+            meta["decode_throughput"] = (tokens - 1) / decode_s
+    if answer.verify_rounds:
+        proposed = answer.verify_rounds * (args["speculative_num_draft_tokens"] - 1)
+        meta |= {
+            "spec_accept_rate": answer.accepted / proposed,
+            "spec_accept_length": tokens / answer.verify_rounds,
+            "spec_num_correct_drafts": answer.accepted,
+            "spec_num_proposed_drafts": proposed,
+            "spec_verify_ct": answer.verify_rounds,
+            "spec_correct_drafts_histogram": answer.accept_histogram,
+        }
+    return meta | {
+        SPEED: args[SPEED],
+        "emulation_ttft_s": round(queue_s + answer.ttft_s, 6),
+        "emulation_latency_s": round(queue_s + answer.latency_s, 6),
+        "emulation_chunk_times_s": [round(queue_s + time_s, 6) for time_s in answer.times_s],
+        "emulation_chunk_tokens": answer.tokens,
+    }

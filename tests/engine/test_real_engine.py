@@ -1,0 +1,238 @@
+"""The engine layer on real SGLang: one CPU engine with NEXTN serves all tests of this file."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import GSM8K, REPOSITORY
+
+from farm.engine.command import EngineCommand, engine_command
+from farm.engine.running import launch
+from farm.errors import EngineGone, EngineStartError, RequestRefused, StreamBroken
+from farm.models import builtin_model
+from farm.node import measured
+from farm.spec import Gsm8kWorkload, load_sweep
+from farm.workloads import gsm8k
+
+pytestmark = pytest.mark.engine
+GREEDY = {"temperature": 0.0, "max_new_tokens": 48, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def loop():
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def command_of(variant, cpu_engine, model):
+    sweep = load_sweep(REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml")
+    return engine_command(sweep, sweep.variant(variant), model_path=str(model), python=str(cpu_engine))
+
+
+@pytest.fixture(scope="module")
+def engine(loop, cpu_engine, tmp_path_factory):
+    command = command_of("nextn", cpu_engine, builtin_model("tiny-bailing-v3"))
+    log = tmp_path_factory.mktemp("engine") / "engine.log"
+    engine = loop.run_until_complete(launch(command, log, start_timeout_s=300, request_timeout_s=120))
+    yield engine
+    if engine.process.alive:
+        loop.run_until_complete(engine.stop())
+
+
+@pytest.fixture(scope="module")
+def client(engine):
+    return engine.client
+
+
+def chat_ids(loop, client, text, **kwargs):
+    return loop.run_until_complete(client.tokenize_chat([{"role": "user", "content": text}], kwargs))
+
+
+def test_it_reports_its_resolved_arguments_and_no_secret(engine):
+    info = engine.server_info
+    assert info["version"] == "0.5.23"
+    assert (info["speculative_algorithm"], info["speculative_num_draft_tokens"]) == ("EAGLE", 4)
+    assert engine.process.api_key not in str(info)
+    assert engine.start_s > 0
+    assert info["startup_time"]
+
+
+def test_client_and_engine_agree_on_the_same_requests(loop, client):
+    """Token counts equal, speculation included; times of the client enclose the engine's own by under 50 ms each."""
+    several = False
+    for number in range(8):
+        loop.run_until_complete(client.flush_cache())
+        ids = chat_ids(loop, client, f"{number} ducks lay {number + 3} eggs a day. How many eggs in a week?")
+        answer = loop.run_until_complete(client.generate(ids, GREEDY))
+        figures = measured(answer, ends_by_itself=False)
+        assert figures["prompt_tokens"] == len(ids)
+        assert figures["completion_tokens"] == 48 == answer.chunk_tokens[-1]
+        assert figures["cached_tokens"] == 0
+        histogram = figures["accept_histogram"]
+        assert sum(histogram) == figures["verify_rounds"]
+        assert sum(place * rounds for place, rounds in enumerate(histogram)) == figures["draft_tokens_accepted"]
+        assert figures["draft_tokens_proposed"] == 3 * figures["verify_rounds"]
+        assert 0 <= figures["latency_s"] - figures["engine_latency_s"] < 0.05
+        assert 0 <= figures["ttft_s"] - figures["engine_ttft_s"] < 0.05
+        steps = [after - before for before, after in zip(answer.chunk_tokens, answer.chunk_tokens[1:], strict=False)]
+        several |= max(steps) > 1
+    assert several, "speculation never gave several tokens in one chunk"
+
+
+def test_a_repeated_prompt_is_seen_in_cached_tokens_and_flushing_prevents_it(loop, client):
+    ids = chat_ids(loop, client, "A train leaves at noon and " + "another one follows it, " * 40)
+    run = loop.run_until_complete
+    run(client.flush_cache())
+    assert run(client.generate(ids, GREEDY)).meta["cached_tokens"] == 0
+    cached = run(client.generate(ids, GREEDY)).meta["cached_tokens"]
+    run(client.flush_cache())
+    assert run(client.generate(ids, GREEDY)).meta["cached_tokens"] == 0
+    assert cached >= 0  # whether this model's state can be reused is the engine's choice
+
+
+def test_the_chat_template_is_applied_by_the_engine(loop, client):
+    run = loop.run_until_complete
+    for thinking in (True, False):
+        text = run(client.text_of(chat_ids(loop, client, "How many?", enable_thinking=thinking)))
+        assert "How many?" in text
+        opened = "<think>" in text and "</think>" not in text
+        assert opened == thinking
+
+
+def test_all_gsm8k_questions_are_tokenized_with_their_shots(loop, client):
+    """The 1,319 real questions with 5 train shots, by the engine's own tokenizer and template."""
+    items = gsm8k.items(Gsm8kWorkload(kind="gsm8k", source=str(GSM8K)))
+    assert len(items) == 1319
+
+    async def count():
+        return [len(await client.tokenize_chat(item.messages, item.template_kwargs)) for item in items]
+
+    lengths = loop.run_until_complete(count())
+    assert min(lengths) > 500
+    assert len({item.item_id for item in items}) == 1319
+
+
+def test_a_refused_request_keeps_the_engine(loop, client):
+    with pytest.raises(RequestRefused):
+        loop.run_until_complete(client.generate([5] * 40000, GREEDY))
+    with pytest.raises(RequestRefused):
+        loop.run_until_complete(client.generate([5], {"temperature": -1.0, "max_new_tokens": 4}))
+    assert loop.run_until_complete(client.generate([5, 6, 7], GREEDY)).completion_tokens == 48
+
+
+def test_without_the_key_nothing_is_answered(engine):
+    import urllib.error
+    import urllib.request
+
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{engine.process.url}/server_info")
+    assert caught.value.code == 401
+
+
+def test_it_listens_on_loopback_alone(engine):
+    listening = {
+        connection.laddr.ip
+        for pid in engine.process.pids()
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == engine.process.port
+    }
+    assert listening == {"127.0.0.1"}
+
+
+def test_killed_in_the_middle_of_a_request(loop, engine):
+    """The last test on this engine: its scheduler is killed while it generates, and nothing of the tree survives."""
+    pids = engine.process.pids()
+    assert len(pids) >= 3
+
+    async def ask_and_kill():
+        asking = asyncio.create_task(engine.client.generate([9, 8, 7], GREEDY | {"max_new_tokens": 20000}))
+        await asyncio.sleep(1.0)
+        scheduler = next(pid for pid in pids if "scheduler" in " ".join(psutil.Process(pid).cmdline()))
+        os.kill(scheduler, signal.SIGKILL)
+        await asking
+
+    with pytest.raises((EngineGone, StreamBroken, RequestRefused)):
+        loop.run_until_complete(ask_and_kill())
+    loop.run_until_complete(engine.stop())
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert engine.process.api_key not in engine.process.log.read_text()
+
+
+def test_a_failed_start_is_explained_by_the_logs_own_error(loop, cpu_engine, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    command = command_of("baseline", cpu_engine, tmp_path)
+    with pytest.raises(EngineStartError) as caught:
+        loop.run_until_complete(launch(command, tmp_path / "engine.log", start_timeout_s=300, request_timeout_s=10))
+    assert "Error" in str(caught.value)
+    assert str(tmp_path / "engine.log") in str(caught.value)
+
+
+def test_an_engine_that_never_gets_ready_is_ended(loop, tmp_path):
+    command = EngineCommand((sys.executable, "-c", "import time; time.sleep(600)"), {})
+    with pytest.raises(EngineStartError, match="not ready after 1 s"):
+        loop.run_until_complete(launch(command, tmp_path / "log", start_timeout_s=1, request_timeout_s=10))
+
+
+GRANDCHILD = """
+import os, signal, time
+os.setsid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+STUBBORN = f"""
+import signal, subprocess, sys, time
+orphan_maker = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
+subprocess.run([sys.executable, "-c", orphan_maker, {GRANDCHILD!r}])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["owner killed", "guard told", "input closed"])
+def test_nothing_outlives_its_owner(tmp_path, end):
+    """A tree that ignores SIGTERM, with an orphaned grandchild in a session of its own."""
+    from farm.engine import guard
+
+    owner_code = (
+        "import subprocess, sys, time\n"
+        f"p = subprocess.Popen([sys.executable, {guard.__file__!r}, '1', sys.executable, '-c', {STUBBORN!r}],"
+        " stdin=subprocess.PIPE)\n"
+        "print(p.pid, flush=True)\n"
+        "sys.stdin.readline(); p.stdin.close(); p.wait()\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", owner_code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    guard_pid = int(owner.stdout.readline())
+    deadline = time.monotonic() + 60
+    while len(tree := guard.descendants(guard_pid)) < 2 or "up" not in owner.stdout.readline():
+        assert time.monotonic() < deadline
+    tree = guard.descendants(guard_pid)
+    assert len(tree) >= 2
+    if end == "owner killed":
+        owner.kill()
+    elif end == "guard told":
+        os.kill(guard_pid, signal.SIGTERM)
+    else:
+        owner.stdin.write("\n")
+        owner.stdin.flush()
+    while left := [pid for pid in [*tree, guard_pid] if Path(f"/proc/{pid}").exists() and not zombie(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+    owner.kill()
+    owner.wait()
+
+
+def zombie(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
