@@ -7,11 +7,9 @@ module knows Ray: `farm.cluster` puts it into an actor, and the tests run it as 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import shutil
 import socket
-from array import array
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,17 +22,15 @@ from farm.engine.emulated.answers import write_answers
 from farm.engine.running import RunningEngine, launch
 from farm.engine.stream import Answer
 from farm.errors import EngineGone, EngineStartError, FarmError, InputError, RequestRefused, StreamBroken
+from farm.figures import graded, measured, start_times
 from farm.models import builtin_model
 from farm.paths import expand, farm_home
 from farm.plan import Stint
+from farm.prompts import Prompts
 from farm.records import CellKey, Record
-from farm.spec import Sweep, SyntheticWorkload
-from farm.workloads import synthetic
-from farm.workloads.grading import grade
+from farm.spec import Sweep
 from farm.workloads.items import Item, request_seed
 
-_WARMUP_SEED: Final = 2**31 - 1
-_WARMUP_TOKENS: Final = 32
 _LOG_PART_BYTES: Final = 256 * 1024
 
 
@@ -64,12 +60,6 @@ class Assignment:
     items: Mapping[str, Mapping[str, Item]]  # workload -> item id -> item
 
 
-@dataclass(frozen=True)
-class _Prompt:
-    ids: array[int]
-    sha256: str
-
-
 @dataclass
 class _Current:
     """The engine that runs now."""
@@ -93,12 +83,14 @@ class EngineSlot:
     where: str
     assignment: Assignment
     _current: _Current | None = None
-    _prompts: dict[tuple[str, str], _Prompt] = field(default_factory=dict)
-    _opens_think: dict[str, bool] = field(default_factory=dict)
+    _cells: tuple[CellKey, ...] = ()
     _launches: int = 0
     _stopping: bool = False
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _reports: list[EngineReport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._prompts = Prompts(self.assignment.items)
 
     def check(self) -> None:
         """Find what is missing on this node before anything expensive starts.
@@ -127,11 +119,12 @@ class EngineSlot:
         Cells that are not yielded when it ends have no answer; a `StintFailed` says why.
         """
         self._stopping = False
+        self._cells = stint.cells
         failure: FarmError | None = None
         try:
             await self._engine(stint.variant)
-            yield self._reports.pop(0)
-            await self._prepare(stint)
+            while self._reports:
+                yield self._reports.pop(0)
             async for record in self._answer_all(stint):
                 while self._reports:
                     yield self._reports.pop(0)
@@ -209,7 +202,7 @@ class EngineSlot:
                 return Record(
                     **common,
                     **measured(answer, ends_by_itself=not item.sampling.get("ignore_eos", False)),
-                    **graded(answer, item, prompt_opens_think=self._opens_think[cell.workload]),
+                    **graded(answer, item, prompt_opens_think=self._prompts.opens_think(cell.workload)),
                 )
         raise AssertionError
 
@@ -219,16 +212,16 @@ class EngineSlot:
         if workload.prefix_cache == "flush" and self.assignment.sweep.engine.concurrency == 1:
             await current.engine.client.flush_cache()
         sampling = item.sampling | {"sampling_seed": request_seed(workload.seed, cell.item_id, cell.repeat)}
-        return await current.engine.client.generate(self._prompts[cell.workload, cell.item_id].ids.tolist(), sampling)
-
-    # ---- engines
+        return await current.engine.client.generate(self._prompts.of(cell).ids.tolist(), sampling)
 
     async def _engine(self, variant: str) -> _Current:
         """The engine that runs, else a fresh one; cells that wait at the same time share its start."""
         async with self._changing:
             if self._current is None:
-                await self._start(variant)
-            assert self._current is not None
+                self._current = await self._start(variant)
+                client = self._current.engine.client
+                await self._prompts.prepare(client, self._cells)
+                await self._prompts.warm_up(client, self._cells, self.assignment.sweep.warmup_requests)
             return self._current
 
     async def _discard(self, failed: _Current) -> None:
@@ -237,7 +230,7 @@ class EngineSlot:
             if self._current is failed:
                 await self.close()
 
-    async def _start(self, variant_name: str) -> None:
+    async def _start(self, variant_name: str) -> _Current:
         sweep = self.assignment.sweep
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{self._launches}"
         engine_id = f"{_file_name(self.name)}.{_file_name(variant_name)}.{stamp}"
@@ -274,13 +267,12 @@ class EngineSlot:
             raise
         report |= {
             "status": "started",
-            "start_s": engine.start_s,
-            "startup": engine.server_info.get("startup_time"),
+            **start_times(engine.server_info, engine.start_s, emulated=sweep.engine.kind == "emulated"),
             "version": version,
             "server_info": engine.server_info,
         }
         self._reports.append(EngineReport(engine_id, report))
-        self._current = _Current(engine_id, engine, report)
+        return _Current(engine_id, engine, report)
 
     def _command(self, variant_name: str) -> EngineCommand:
         sweep = self.assignment.sweep
@@ -312,62 +304,8 @@ class EngineSlot:
         named = self.assignment.sweep.engine.python
         return expand(named) if named else default_python()
 
-    # ---- prompts
-
     def _item(self, cell: CellKey) -> Item:
         return self.assignment.items[cell.workload][cell.item_id]
-
-    async def _prepare(self, stint: Stint) -> None:
-        """Tokenize what is not tokenized yet, and warm the engine up with prompts of the same lengths."""
-        assert self._current is not None
-        client = self._current.engine.client
-        for cell in stint.cells:
-            place = (cell.workload, cell.item_id)
-            if place not in self._prompts:
-                ids = await self._tokenize(self._item(cell))
-                self._prompts[place] = _Prompt(array("i", ids), hashlib.sha256(array("i", ids).tobytes()).hexdigest())
-            if cell.workload not in self._opens_think:
-                tail = await client.text_of(self._prompts[place].ids[-16:].tolist())
-                self._opens_think[cell.workload] = "<think>" in tail and "</think>" not in tail
-        firsts = {cell.workload: cell for cell in reversed(stint.cells)}
-        for number, (workload, cell) in enumerate(sorted(firsts.items())):
-            await self._warm_up(len(self._prompts[workload, cell.item_id].ids), self._item(cell).sampling, number)
-
-    async def _tokenize(self, item: Item) -> list[int]:
-        assert self._current is not None
-        client = self._current.engine.client
-        if item.messages is not None:
-            return await client.tokenize_chat(item.messages, item.template_kwargs)
-        ids = await client.tokenize_text(item.text or "")
-        if item.exact_tokens is None:
-            return ids
-        if len(ids) < item.exact_tokens:
-            raise EngineStartError(
-                f"item {item.item_id}: its text gives {len(ids)} tokens with this model's tokenizer and "
-                f"{item.exact_tokens} were asked for"
-            )
-        return ids[: item.exact_tokens]
-
-    async def _warm_up(self, length: int, sampling: Mapping[str, Any], number: int) -> None:
-        """Requests of a measured one's length and settings, from text that no measured prompt begins with."""
-        assert self._current is not None
-        count = self.assignment.sweep.warmup_requests
-        if count == 0:
-            return
-        text = SyntheticWorkload(
-            kind="synthetic",
-            requests=count,
-            input_tokens=max(8, length),
-            output_tokens=_WARMUP_TOKENS,
-            text="varied",
-            seed=_WARMUP_SEED - number,
-        )
-        limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
-        for item in synthetic.items(text):
-            ids = await self._current.engine.client.tokenize_text(item.text or "")
-            await self._current.engine.client.generate(ids[:length], dict(sampling) | limits)
-
-    # ---- records
 
     def _common(
         self, cell: CellKey, current: _Current, started_at: datetime, sequence: int, attempts: int
@@ -383,51 +321,10 @@ class EngineSlot:
             "started_at": started_at,
             "sequence": sequence,
             "attempts": attempts,
-            "prompt_sha256": self._prompts[cell.workload, cell.item_id].sha256,
+            "prompt_sha256": self._prompts.of(cell).sha256,
             "seed": request_seed(sweep.workloads[cell.workload].seed, cell.item_id, cell.repeat),
             "gold": self._item(cell).gold,
         }
-
-
-def measured(answer: Answer, *, ends_by_itself: bool) -> dict[str, Any]:
-    """The figures of an answer, as fields of a `Record`."""
-    meta = answer.meta
-    times, tokens, ttft_s, latency_s = answer.chunk_times_s, answer.chunk_tokens, answer.ttft_s, answer.latency_s
-    if "emulation_latency_s" in meta:
-        # An emulated engine may run faster than real time; its model's times are the ones to keep.
-        times, tokens = meta["emulation_chunk_times_s"], meta["emulation_chunk_tokens"]
-        ttft_s, latency_s = meta["emulation_ttft_s"], meta["emulation_latency_s"]
-    reason = meta["finish_reason"]["type"]
-    return {
-        "prompt_tokens": meta["prompt_tokens"],
-        "completion_tokens": answer.completion_tokens,
-        "cached_tokens": meta["cached_tokens"],
-        "reasoning_tokens": meta.get("reasoning_tokens") or 0,
-        "ttft_s": ttft_s,
-        "latency_s": latency_s,
-        "decode_s": latency_s - ttft_s,
-        "finish_reason": reason,
-        "truncated": reason == "length" and ends_by_itself,
-        "verify_rounds": meta.get("spec_verify_ct"),
-        "draft_tokens_proposed": meta.get("spec_num_proposed_drafts"),
-        "draft_tokens_accepted": meta.get("spec_num_correct_drafts"),
-        "accept_histogram": meta.get("spec_correct_drafts_histogram"),
-        "engine_latency_s": meta.get("e2e_latency"),
-        "engine_ttft_s": meta.get("first_token_latency"),
-        "output_text": answer.text,
-        "chunk_times_s": times,
-        "chunk_tokens": tokens,
-    }
-
-
-def graded(answer: Answer, item: Item, *, prompt_opens_think: bool) -> dict[str, Any]:
-    """Answer and correctness, as fields of a `Record`; an answer cut short by the token limit is no answer."""
-    if item.gold is None:
-        return {}
-    if answer.meta["finish_reason"]["type"] == "length":
-        return {"answer": None, "correct": False}
-    grade_ = grade(answer.text, item.gold, thinking=prompt_opens_think)
-    return {"answer": grade_.answer, "correct": grade_.correct}
 
 
 def _log_text(log: Path) -> str | None:

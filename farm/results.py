@@ -103,7 +103,7 @@ def export(folder: Path, journal: Journal, summary: Mapping[str, Any]) -> None:
 def _title(workload: Workload) -> str:
     match workload:
         case Gsm8kWorkload():
-            return f"{workload.source}, {workload.shots} shots, thinking {'on' if workload.thinking else 'off'}"
+            return f"{_source(workload)}, {workload.shots} shots, thinking {'on' if workload.thinking else 'off'}"
         case SyntheticWorkload():
             return f"{workload.text} text, {workload.input_tokens} tokens in, {workload.output_tokens} out, greedy"
         case PromptsWorkload():
@@ -113,7 +113,7 @@ def _title(workload: Workload) -> str:
 def _source(workload: Workload) -> str:
     match workload:
         case Gsm8kWorkload():
-            return workload.source
+            return Path(workload.source).name if workload.source.startswith("/") else workload.source
         case SyntheticWorkload():
             return f"seed {workload.seed}"
         case PromptsWorkload():

@@ -82,8 +82,8 @@ def redacted(value: Any) -> Any:
         hidden = {key for key, entry in value.items() if isinstance(entry, str) and entry and _SECRET.search(str(key))}
         return {key: "***" if key in hidden else redacted(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        hidden = [False, *(isinstance(entry, str) and _is_secret_flag(entry) for entry in value[:-1])] if value else []
-        return ["***" if hide else redacted(entry) for hide, entry in zip(hidden, value, strict=True)]
+        after_flag = [False, *(isinstance(entry, str) and _is_secret_flag(entry) for entry in value[:-1])]
+        return ["***" if hide else redacted(entry) for hide, entry in zip(after_flag, value, strict=False)]
     if isinstance(value, str) and "--" in value:
         return re.sub(r"(--[\w-]*(?:key|token|secret|password)[= ])\S+", r"\1***", value, flags=re.IGNORECASE)
     return value

@@ -15,8 +15,8 @@ from conftest import GSM8K, REPOSITORY
 from farm.engine.command import EngineCommand, engine_command
 from farm.engine.running import launch
 from farm.errors import EngineGone, EngineStartError, RequestRefused, StreamBroken
+from farm.figures import measured
 from farm.models import builtin_model
-from farm.node import measured
 from farm.spec import Gsm8kWorkload, load_sweep
 from farm.workloads import gsm8k
 

@@ -1,0 +1,94 @@
+"""Prompts as an engine's own tokenizer makes them, before anything is timed, and requests that warm an engine up."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from farm.engine.client import EngineClient
+from farm.errors import InputError
+from farm.records import CellKey
+from farm.spec import SyntheticWorkload
+from farm.workloads import synthetic
+from farm.workloads.items import Item
+
+_WARMUP_SEED: Final = 2**31 - 1
+_WARMUP_TOKENS: Final = 32
+_TAIL_TOKENS: Final = 16
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The token ids of one item, and their digest: 32-bit integers in the machine's order, hashed."""
+
+    ids: array[int]
+    sha256: str
+
+
+@dataclass
+class Prompts:
+    """The prompts of a sweep's items, each tokenized once and then the same for every variant."""
+
+    items: Mapping[str, Mapping[str, Item]]
+    _known: dict[tuple[str, str], Prompt] = field(default_factory=dict)
+    _opens_think: dict[str, bool] = field(default_factory=dict)
+
+    def of(self, cell: CellKey) -> Prompt:
+        """The prompt of a cell that was prepared."""
+        return self._known[cell.workload, cell.item_id]
+
+    def opens_think(self, workload: str) -> bool:
+        """Whether the chat template leaves a think section open at the end of the workload's prompts."""
+        return self._opens_think[workload]
+
+    async def prepare(self, client: EngineClient, cells: Iterable[CellKey]) -> None:
+        """Tokenize what is not tokenized yet."""
+        for cell in cells:
+            place = (cell.workload, cell.item_id)
+            if place not in self._known:
+                ids = array("i", await _tokenize(client, self.items[cell.workload][cell.item_id]))
+                self._known[place] = Prompt(ids, hashlib.sha256(ids.tobytes()).hexdigest())
+            if cell.workload not in self._opens_think:
+                tail = await client.text_of(self._known[place].ids[-_TAIL_TOKENS:].tolist())
+                self._opens_think[cell.workload] = tail.rfind("<think>") > tail.rfind("</think>")
+
+    async def warm_up(self, client: EngineClient, cells: Iterable[CellKey], requests: int) -> None:
+        """For each workload, `requests` generations of a measured one's length and settings.
+
+        Their text begins no measured prompt, so that they leave nothing useful in a prefix cache.
+        """
+        firsts: dict[str, CellKey] = {}
+        for cell in cells:
+            firsts.setdefault(cell.workload, cell)
+        for number, cell in enumerate(firsts.values() if requests else ()):
+            length = len(self.of(cell).ids)
+            sampling = self.items[cell.workload][cell.item_id].sampling
+            limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
+            text = SyntheticWorkload(
+                kind="synthetic",
+                requests=requests,
+                input_tokens=max(8, length),
+                output_tokens=_WARMUP_TOKENS,
+                text="varied",
+                seed=_WARMUP_SEED - number,
+            )
+            for item in synthetic.items(text):
+                ids = await client.tokenize_text(item.text or "")
+                await client.generate(ids[:length], dict(sampling) | limits)
+
+
+async def _tokenize(client: EngineClient, item: Item) -> list[int]:
+    if item.messages is not None:
+        return await client.tokenize_chat(item.messages, item.template_kwargs)
+    ids = await client.tokenize_text(item.text or "")
+    if item.exact_tokens is None:
+        return ids
+    if len(ids) < item.exact_tokens:
+        raise InputError(
+            f"item {item.item_id}: its text gives {len(ids)} tokens with this model's tokenizer and "
+            f"{item.exact_tokens} were asked for"
+        )
+    return ids[: item.exact_tokens]
