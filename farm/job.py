@@ -60,7 +60,8 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
         argv: command line arguments.
         sweeps: the folder whose sweeps are known by name.
     """
-    console = Console(soft_wrap=True)
+    # Where the output is no terminal nobody knows its width; the tables are made for 100 columns.
+    console = Console() if sys.stdout.isatty() else Console(width=100)
     arguments = _arguments(argv)
     # `ray job stop` and a plain kill end a sweep as Ctrl-C does.
     signal.signal(signal.SIGTERM, _interrupt)
@@ -71,7 +72,7 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
             return COMPLETE
         return execute(run, arguments, console)
     except FarmError as error:
-        console.print(Text(f"error: {error}"), style="bold red", highlight=False)
+        console.print(Text(f"error: {error}"), style="bold red", highlight=False, soft_wrap=True)
         return error.exit_status
 
 
@@ -100,7 +101,7 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         write_items(run.folder / "items.parquet", run.items)
         answered = journal.answered()
         total = sum(1 for _ in run.ask.cells())
-        console.print(Text(f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}"))
+        _say(console, f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}")
         problems: list[str] = []
         interrupted = False
         started = time.monotonic()
@@ -112,7 +113,7 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         export(run.folder, journal, summary)
         missing = total - len(journal.answered())
         took = span(time.monotonic() - started)
-    console.print(Text(f"{total - missing} / {total} cells answered, {took}"))
+    _say(console, f"{total - missing} / {total} cells answered, {took}")
     _track(run, console)
     if missing < total:
         _show_comparison(run, console)
@@ -142,7 +143,7 @@ def _run_missing(
         unfit = cluster.check_workers(workers)
         for name, reason in unfit.items():
             if len(unfit) < len(workers):
-                console.print(Text(f"left out: {name}: {reason}"))
+                _say(console, f"left out: {name}: {reason}")
         if len(unfit) == len(workers):
             raise InputError(next(iter(unfit.values())))
         fit = {name: worker for name, worker in workers.items() if name not in unfit}
@@ -162,9 +163,9 @@ def _track(run: Run, console: Console) -> None:
     try:
         synced = tracking.sync(run.folder)
     except TrackingError as error:
-        console.print(Text(f"MLflow: {error}"), style="yellow")
+        _say(console, f"MLflow: {error}")
     else:
-        console.print(Text(f"MLflow UI: {synced.ui}"))
+        _say(console, f"MLflow UI: {synced.ui}")
 
 
 def _show_comparison(run: Run, console: Console) -> None:
@@ -182,7 +183,7 @@ def _show_comparison(run: Run, console: Console) -> None:
         items = pd.read_parquet(run.folder / "items.parquet")
         terminal.render(compare(records, sweep, engines, items), console)
     except InputError as error:
-        console.print(Text(f"no comparison: {error}"))
+        _say(console, f"no comparison: {error}")
 
 
 def _close(
@@ -197,7 +198,7 @@ def _close(
     """The last lines: what is missing and why, and the commands that show the results or go on."""
 
     def say(text: str) -> None:
-        console.print(Text(text), highlight=False)
+        _say(console, text)
 
     results = f" --results {shlex.quote(str(run.folder))}"
     say(f"compare again: {shlex.quote(sys.executable)} -m farm.compare{results}")
@@ -218,7 +219,7 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
     plan = make_plan(run.ask, slots, design=run.sweep.design)
 
     def say(text: str = "") -> None:
-        console.print(Text(text), highlight=False)
+        _say(console, text)
 
     say(f"sweep {run.sweep_id}" + (f" [{run.sweep.label}]" if run.sweep.label else ""))
     say(f"results in {run.folder}")
@@ -291,6 +292,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--dry-run", action="store_true", help="print the plan, its cost and the engines' command lines; start nothing")
     add("--fresh", action="store_true", help="start anew beside earlier results of the same sweep")
     return parser.parse_args(argv)
+
+
+def _say(console: Console, text: str) -> None:
+    """A line of its own, whatever its length, and whatever it quotes."""
+    console.print(Text(text), highlight=False, soft_wrap=True)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

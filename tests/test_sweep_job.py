@@ -141,13 +141,16 @@ def test_a_variant_that_cannot_start_leaves_the_others_whole(ray_cluster, tmp_pa
         yaml.safe_dump(
             SWEEP
             | {
-                "variants": ["baseline", {"name": "broken", "args": {"no-such-argument": "x"}}],
+                "variants": [
+                    "baseline",
+                    {"name": "broken", "env": {"FARM_EMULATION_FAULTS": json.dumps({"fail_start": True})}},
+                ],
             }
         )
     )
     done = run_sweep(path, env=environment(ray_cluster, farm_home))
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "no-such-argument" in done.stdout
+    assert "broken failed: the engine died while starting" in done.stdout
     table = pd.read_parquet(only_result(farm_home) / "requests.parquet")
     assert Counter(table["variant"]) == {"baseline": 32}
     assert "broken" in json.loads((only_result(farm_home) / "sweep.json").read_text())["failed_variants"]
