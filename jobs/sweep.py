@@ -4,10 +4,11 @@
 import sys
 from pathlib import Path
 
-# The farm beside this file is the one that runs, whether or not one is installed.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from _start import use_farm
 
-from farm.job import main
+use_farm()
+
+from farm.job import main  # noqa: E402 - importable only now
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], Path(__file__).resolve().parent / "sweeps"))
