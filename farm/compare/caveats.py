@@ -1,0 +1,197 @@
+"""Warnings that change how a number is read. Each is one sentence with the figures that raised it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from farm.compare.advice import MIN_ITEMS
+from farm.compare.sample import WorkloadSample
+from farm.metrics import WorkloadTable
+from farm.stats.intervals import FloatArray
+
+NEAR_ONE_ACCEPT_LENGTH: Final = 1.1
+VISIBLE_SHIFT: Final = 0.02
+"""Node and drift effects below this share of the time per token change no decision."""
+SURE_P: Final = 0.01
+SCATTER_OF_STARTS: Final = 0.005
+"""Standard deviation that engine starts add to a log ratio before it is worth a warning."""
+
+
+def caveats(
+    comparison: dict[str, Any],
+    tables: dict[str, WorkloadTable],
+    samples: dict[str, WorkloadSample],
+    sweep: dict[str, Any],
+) -> list[str]:
+    """All warnings of a comparison, those on the whole sweep first."""
+    out = list(_of_sweep(comparison, sweep))
+    for name, table in tables.items():
+        workload = comparison["workloads"][name]
+        for check in (_pairs_missing, _small_sample, _starts, _accept_length):
+            out += [f"{name}: {text}" for text in check(workload, samples[name])]
+        for look in (_prompts, _cached, _uneven, _moved, _nodes, _drift):
+            out += [f"{name}: {text}" for text in look(table)]
+    return out
+
+
+def _of_sweep(comparison: dict[str, Any], sweep: dict[str, Any]) -> Iterator[str]:
+    told = comparison["sweep"]
+    if told["label"]:
+        yield f"All or some records are labelled {told['label'].upper()}: no figure here is a measurement of the model."
+    if not told["complete"]:
+        yield (
+            f"PARTIAL sweep: {told['cells_answered']:,} of {told['cells_planned']:,} cells have an answer; "
+            "every figure is of those alone."
+        )
+    for variant, reason in told["failed_variants"].items():
+        yield f"{variant} has failed and has no full figures: {reason}"
+    absent = [name for name in sweep.get("variants") or () if name not in told["variants"]]
+    for variant in absent:
+        if variant not in told["failed_variants"]:
+            yield f"{variant} belongs to the sweep and has no record yet."
+
+
+def _pairs_missing(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
+    asked = len(sample.table.items)
+    if not workload["contrasts"]:
+        yield "nothing to compare: the baseline or every other variant has no record here."
+    for contrast in workload["contrasts"]:
+        lost = asked - contrast["pairs"]
+        if lost:
+            yield (
+                f"{lost:,} of {asked:,} items have no pair of {contrast['variant']} and {contrast['against']}; "
+                "their contrast is over the others."
+            )
+
+
+def _small_sample(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
+    pairs = min((c["pairs"] for c in workload["contrasts"] if c["pairs"]), default=0)
+    if 0 < pairs < MIN_ITEMS:
+        yield f"with {pairs} paired items no interval can be trusted."
+    few = [name for name, one in workload["variants"].items() if one["requests"] and _no_p95(one)]
+    if few:
+        least = min(workload["variants"][name]["requests"] for name in few)
+        yield f"a 95th percentile needs 72 answers, {', '.join(few)} has {least}: read p95 as the largest values seen."
+
+
+def _no_p95(figures: dict[str, Any]) -> bool:
+    ci = figures["latency_s"]["p95_ci"]
+    return ci is None or ci[1] is None
+
+
+def _starts(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
+    single = [name for name in sample.variants if sample.table.of(name)["engine_id"].nunique() == 1]
+    for contrast in workload["contrasts"]:
+        starts = contrast["engine_starts"]
+        if starts and contrast["engine_scatter"] > SCATTER_OF_STARTS:
+            yield (
+                f"{contrast['variant']} and {contrast['against']}: {starts} engine starts of each differ by more than "
+                "their items explain; the interval allows for it"
+                + (
+                    ", but two starts cannot say how far: start more."
+                    if starts < 3
+                    else "; more starts would narrow it."
+                )
+            )
+    if len(single) == len(sample.variants):
+        yield "each variant was started once: intervals hold the items' variation, not that of one start to the next."
+
+
+def _accept_length(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
+    for name, figures in workload["variants"].items():
+        length = figures["accept_length"]
+        if length is not None and length < NEAR_ONE_ACCEPT_LENGTH:
+            yield (
+                f"{name} speculates in vain, accept length {length:.2f}: nearly every draft is refused, as when the "
+                "draft model does not share the target's head. Do not read its speed as that of speculation."
+            )
+
+
+def _prompts(table: WorkloadTable) -> Iterator[str]:
+    known = table.frame[table.frame["prompt_sha256"].notna().to_numpy()]
+    if known.empty:
+        return
+    kinds = known.groupby(["item", "repeat"])["prompt_sha256"].nunique()
+    differ = int((kinds > 1).sum())
+    if differ:
+        yield f"{differ:,} prompts differ between variants (by hash): those pairs are not of the same question."
+
+
+def _cached(table: WorkloadTable) -> Iterator[str]:
+    answers = table.frame[table.frame["ok"].to_numpy()]
+    hit = answers[(answers["cached_tokens"] > 0).to_numpy()]
+    if len(hit):
+        counts = hit["variant"].value_counts()
+        listed = ", ".join(f"{name} {counts[name]:,}" for name in counts.index)
+        yield f"answers with cached prompt tokens ({listed}): their time to first token is too short."
+
+
+def _uneven(table: WorkloadTable) -> Iterator[str]:
+    frame, ok = table.frame, table.frame["ok"].to_numpy()
+    losses = frame[["variant"]].assign(errors=~ok, truncated=frame["truncated"].to_numpy() & ok)
+    totals = losses.groupby("variant").sum()
+    for what, counts, note in (
+        ("errors", totals["errors"], "variants that fail on other items are compared on what is left"),
+        ("truncated answers", totals["truncated"], "an answer cut off counts as not correct where it holds no answer"),
+    ):
+        if counts.nunique() > 1:
+            listed = ", ".join(f"{name} {int(counts[name]):,}" for name in counts.index)
+            yield f"{what} are uneven ({listed}): {note}."
+
+
+def _moved(table: WorkloadTable) -> Iterator[str]:
+    moved = int(table.frame["moved"].sum())
+    if moved:
+        yield f"{moved:,} answers were moved to another node than their partners: node differences stay in them."
+
+
+def _speeds(table: WorkloadTable) -> pd.DataFrame:
+    """Log seconds per token of each answer, less the median of its variant."""
+    many = table.frame["ok"].to_numpy() & (table.frame["completion_tokens"] > 1).to_numpy()
+    speeds = table.frame[many & (table.frame["decode_s"] > 0).to_numpy()]
+    logs = pd.Series(np.log(speeds["decode_s"] / (speeds["completion_tokens"] - 1)))
+    centred = logs - logs.groupby(speeds["variant"].to_numpy()).transform("median")
+    return speeds.assign(log_speed=centred)
+
+
+def _nodes(table: WorkloadTable) -> Iterator[str]:
+    speeds = _speeds(table)
+    nodes = {str(name): one["log_speed"].to_numpy() for name, one in speeds.groupby("node") if len(one) >= MIN_ITEMS}
+    if len(nodes) < 2:
+        return
+    medians = {name: float(np.median(values)) for name, values in nodes.items()}
+    slow, fast = max(medians, key=lambda n: medians[n]), min(medians, key=lambda n: medians[n])
+    gap = np.expm1(medians[slow] - medians[fast])
+    if gap > VISIBLE_SHIFT and stats.kruskal(*nodes.values()).pvalue < SURE_P:
+        where = [set(one["node"].dropna()) for _, one in speeds.groupby("variant")]
+        apart = any(not (one & two) for one, two in itertools.combinations(where, 2))
+        fate = (
+            "variants did not share nodes, so it is part of their contrast" if apart else "pairs on one node cancel it"
+        )
+        yield f"node effect: {slow} takes {100 * gap:.1f} % longer per token than {fast}; {fate}."
+
+
+def _drift(table: WorkloadTable) -> Iterator[str]:
+    speeds = _speeds(table)
+    speeds = speeds[speeds["sequence"].notna().to_numpy() & speeds["engine_id"].notna().to_numpy()]
+    for (variant, engine), one in speeds.groupby(["variant", "engine_id"]):
+        if len(one) < 3 * MIN_ITEMS:
+            continue
+        place, logs = one["sequence"].to_numpy(dtype=np.float64), one["log_speed"].to_numpy()
+        if np.ptp(place) == 0:
+            continue
+        shift = np.expm1(_slope(place, logs) * np.ptp(place))
+        if abs(shift) > VISIBLE_SHIFT and stats.spearmanr(place, logs).pvalue < SURE_P / 10:
+            yield f"drift: {variant} on {engine} ends {100 * shift:+.1f} % in time per token from where it began."
+
+
+def _slope(place: FloatArray, values: FloatArray) -> float:
+    """Theil-Sen slope, thinned to bound its cost. Sen (1968), JASA 63(324)."""
+    step = max(1, len(place) // 500)
+    return float(stats.theilslopes(values[::step], place[::step]).slope)

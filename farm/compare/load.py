@@ -1,0 +1,146 @@
+"""Where the records of a sweep are found: a folder, the farm's results, or a tracking server."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from farm.errors import InputError
+from farm.paths import farm_home, results_root
+
+RECORDS: Final = "requests.parquet"
+EXTRAS: Final = ("sweep.json", "engines.json", "items.parquet")
+_HEAVY: Final = ("chunk_times_s", "chunk_tokens", "output_text")
+_TRACKING_TIMEOUT_S: Final = 10
+
+
+@dataclass(frozen=True)
+class Results:
+    """A sweep's table and what lies beside it; texts stay in the file until `texts` asks for some."""
+
+    folder: Path
+    records: pd.DataFrame
+    sweep: dict[str, Any] | None
+    engines: list[dict[str, Any]] | None
+    items: pd.DataFrame | None
+
+    def texts(self, item_ids: Iterable[str]) -> pd.DataFrame:
+        """The output texts of a few items: workload, variant, item_id, repeat, output_text."""
+        source = ds.dataset(self.folder / RECORDS)
+        wanted = ["workload", "variant", "item_id", "repeat", "output_text"]
+        if "output_text" not in source.schema.names:
+            return pd.DataFrame(columns=wanted)
+        chosen = pa.array(list(item_ids), source.schema.field("item_id").type)
+        found: pd.DataFrame = source.to_table(columns=wanted, filter=ds.field("item_id").isin(chosen)).to_pandas()
+        return found
+
+
+def load(folder: Path) -> Results:
+    """Read a results folder; only the records are required."""
+    path = folder / RECORDS
+    if not path.is_file():
+        raise InputError(f"{folder} holds no {RECORDS}; give --results the folder that a sweep printed at its end.")
+    try:
+        names = pq.read_schema(path).names
+        table = pq.read_table(path, columns=[name for name in names if name not in _HEAVY])
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} is not a readable Parquet table: {error}.") from error
+    items = folder / "items.parquet"
+    return Results(
+        folder=folder,
+        records=table.to_pandas(),
+        sweep=_json(folder / "sweep.json", dict),
+        engines=_json(folder / "engines.json", list),
+        items=pd.read_parquet(items) if items.is_file() else None,
+    )
+
+
+def _json(path: Path, kind: type) -> Any:
+    if not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(value, kind):
+        raise InputError(f"{path} holds a {type(value).__name__}, not a {kind.__name__}.")
+    return value
+
+
+def local_folder(sweep_id: str | None) -> Path | None:
+    """The folder of a sweep under the farm's results: by id or unique prefix, the newest without one."""
+    root = results_root()
+    folders = [path for path in root.iterdir() if (path / RECORDS).is_file()] if root.is_dir() else []
+    if sweep_id is None:
+        return max(folders, key=_age, default=None)
+    exact = [path for path in folders if path.name == sweep_id]
+    found = exact or [path for path in folders if path.name.startswith(sweep_id)]
+    if len(found) > 1:
+        raise InputError(f"{sweep_id} fits several sweeps: {', '.join(sorted(path.name for path in found))}.")
+    return found[0] if found else None
+
+
+def _age(folder: Path) -> float:
+    return max((folder / name).stat().st_mtime for name in (RECORDS, "sweep.json") if (folder / name).is_file())
+
+
+def default_tracking_uri() -> str | None:
+    """The server the sweeps are logged to: the environment's, else the farm's own database where there is one."""
+    own = farm_home() / "mlflow.db"
+    return os.environ.get("MLFLOW_TRACKING_URI") or (f"sqlite:///{own}" if own.is_file() else None)
+
+
+def download(sweep_id: str | None, uri: str, into: Path) -> Path:
+    """Fetch the artifacts of a sweep's parent run from MLflow."""
+    _refuse_expressions(sweep_id)
+    # The client's defaults retry for minutes; a server that is not there should be said within seconds.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TRACKING_TIMEOUT_S))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    client = mlflow.MlflowClient(uri)
+    try:
+        run = _parent_run(client, sweep_id)
+        if run is None:
+            raise InputError(f"{uri} knows no sweep {sweep_id or ''}".rstrip() + "; nor does this machine.")
+        listed = {one.path for one in client.list_artifacts(run)}
+        for name in (RECORDS, *EXTRAS):
+            if name in listed:
+                client.download_artifacts(run, name, str(into))
+    except (MlflowException, OSError) as error:
+        raise InputError(f"The tracking server {uri} cannot be used: {_first_line(error)}.") from error
+    return into
+
+
+def _parent_run(client: Any, sweep_id: str | None) -> str | None:
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    wanted = f"tags.`farm.sweep_id` LIKE '{sweep_id}%'" if sweep_id else "tags.`farm.sweep_id` LIKE '%'"
+    runs = client.search_runs(experiments, filter_string=wanted, order_by=["attributes.start_time DESC"])
+    parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    ids = {run.data.tags["farm.sweep_id"] for run in parents}
+    if sweep_id and sweep_id not in ids and len(ids) > 1:
+        raise InputError(f"{sweep_id} fits several sweeps: {', '.join(sorted(ids))}.")
+    exact = [run for run in parents if run.data.tags["farm.sweep_id"] == sweep_id]
+    chosen = exact or parents
+    return str(chosen[0].info.run_id) if chosen else None
+
+
+def _refuse_expressions(sweep_id: str | None) -> None:
+    """The id becomes part of a filter expression."""
+    if sweep_id and not all(letter.isalnum() or letter in "-_." for letter in sweep_id):
+        raise InputError(f"{sweep_id!r} is no sweep id: it has letters, digits, '-', '_' and '.' only.")
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")[:300]

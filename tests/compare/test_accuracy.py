@@ -1,0 +1,139 @@
+"""Accuracy statistics against published examples, scipy, statsmodels and brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.proportion import proportion_confint
+
+from farm.stats.accuracy import (
+    Outcomes,
+    compare_accuracy,
+    difference_interval,
+    margin_bounds,
+    sign_flip_p,
+    verdict,
+    wilson,
+)
+
+tables = st.tuples(*(st.integers(0, 60) for _ in range(4))).filter(lambda t: sum(t) >= 2)
+
+
+def answers(both: int, only_against: int, only_variant: int, neither: int) -> tuple[np.ndarray, np.ndarray]:
+    variant = np.repeat([1.0, 0.0, 1.0, 0.0], [both, only_against, only_variant, neither])
+    against = np.repeat([1.0, 1.0, 0.0, 0.0], [both, only_against, only_variant, neither])
+    return variant, against
+
+
+def difference(*table: int) -> np.ndarray:
+    variant, against = answers(*table)
+    return variant - against
+
+
+@given(tables)
+def test_exact_p_is_that_of_statsmodels(table):
+    exact, _ = sign_flip_p(difference(*table))
+    both, only_against, only_variant, neither = table
+    expected = mcnemar([[both, only_against], [only_variant, neither]], exact=True).pvalue
+    assert exact == pytest.approx(expected, abs=1e-12)
+
+
+@given(tables)
+def test_mid_p_takes_half_of_the_observed_outcome(table):
+    exact, mid = sign_flip_p(difference(*table))
+    _, less, more, _ = table
+    if less + more:
+        pmf = stats.binom.pmf(min(less, more), less + more, 0.5)
+        assert mid == pytest.approx(min(1.0, 2 * stats.binom.cdf(min(less, more), less + more, 0.5) - pmf))
+    assert 0 < mid <= exact <= 1
+
+
+@given(st.lists(st.sampled_from([-1.0, -2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3, 1.0]), min_size=1, max_size=9))
+def test_repeats_are_tested_as_all_sign_flips_of_the_item_means(values):
+    difference = np.array(values)
+    exact, mid = sign_flip_p(difference)
+    observed = abs(difference.sum())
+    sums = np.array([abs(np.dot(signs, difference)) for signs in itertools.product((-1, 1), repeat=len(values))])
+    at_least, equal = np.mean(sums >= observed - 1e-9), np.mean(np.abs(sums - observed) < 1e-9)
+    assert exact == pytest.approx(at_least)
+    assert mid == pytest.approx(at_least - equal / 2 if observed > 1e-9 else 1.0)
+
+
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_that_of_statsmodels(counts):
+    assert wilson(*counts) == pytest.approx(proportion_confint(*counts, method="wilson"))
+
+
+def test_published_example_of_paired_proportions():
+    """Airway hyper-responsiveness before and after transplantation: Fagerland, Lydersen & Laake (2014), table 1."""
+    sample = difference(1, 7, 1, 12)
+    exact, mid = sign_flip_p(sample)
+    assert exact == pytest.approx(0.0703, abs=5e-5)
+    assert mid == pytest.approx(0.0391, abs=5e-5)
+    assert difference_interval(sample) == pytest.approx((-0.517, -0.026), abs=1e-3)  # Tango's score interval
+
+
+def test_wald_is_used_where_enough_pairs_are_discordant():
+    sample = difference(1264, 14, 13, 28)
+    error = np.sqrt(27 - 1 / 1319) / 1319
+    assert difference_interval(sample) == pytest.approx((-1 / 1319 - 1.959964 * error, -1 / 1319 + 1.959964 * error))
+    assert margin_bounds(sample, 0.01).equivalence == pytest.approx(stats.norm.sf((0.01 - 1 / 1319) / error))
+
+
+@pytest.mark.parametrize("count", [2, 10, 100])
+def test_a_few_questions_with_no_flip_are_no_proof_of_equivalence(count):
+    assert margin_bounds(np.zeros(count), 0.01).equivalence > 0.05
+    low, high = difference_interval(np.zeros(count))
+    assert low < -0.01
+    assert high > 0.01
+
+
+def test_score_test_overrules_wald_where_wald_alone_rejects():
+    sample = difference(1280, 18, 8, 13)
+    error = np.sqrt(np.sum((sample - sample.mean()) ** 2)) / len(sample)
+    margin = -sample.mean() + 1.66 * error
+    wald = stats.norm.sf((sample.mean() + margin) / error)
+    assert wald < 0.05 < margin_bounds(sample, margin).equivalence
+
+
+@settings(deadline=None)
+@given(tables, st.floats(0.001, 0.2))
+def test_swapping_the_variants_mirrors_everything(table, margin):
+    variant, against = answers(*table)
+    outcomes = Outcomes(*table)
+    one = compare_accuracy(variant, against, outcomes, margin)
+    two = compare_accuracy(against, variant, outcomes, margin)
+    assert two.difference == pytest.approx(-one.difference)
+    assert (two.low, two.high) == pytest.approx((-one.high, -one.low), abs=1e-6)
+    assert (two.exact_p, two.mid_p, two.tost_p) == pytest.approx((one.exact_p, one.mid_p, one.tost_p))
+    mirror = {"better": "worse", "worse": "better"}
+    assert two.verdict == mirror.get(one.verdict, one.verdict)
+
+
+@given(tables)
+def test_interval_holds_the_difference_and_stays_on_the_scale_when_few_flip(table):
+    sample = difference(*table)
+    low, high = difference_interval(sample)
+    assert low <= sample.mean() <= high
+    if table[1] + table[2] < 10:
+        assert low >= -1
+        assert high <= 1
+
+
+@pytest.mark.parametrize(
+    ("difference", "mid_p", "tost_p", "expected"),
+    [
+        (-0.001, 0.01, 0.01, "equivalent"),
+        (0.02, 0.01, 0.4, "better"),
+        (-0.02, 0.01, 0.4, "worse"),
+        (-0.02, 0.05, 0.4, "inconclusive"),
+    ],
+)
+def test_verdict(difference, mid_p, tost_p, expected):
+    assert verdict(difference, mid_p, tost_p) == expected

@@ -1,0 +1,142 @@
+"""Input that cannot be compared: one clear sentence on standard error, and exit status 2."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from compare_sweeps import Truth, sweep
+
+PAIR = {"baseline": Truth(), "nextn": Truth(step_s=0.02)}
+
+
+def good():
+    return sweep(PAIR, 6)
+
+
+def changed(column, value):
+    records = good()
+    records.loc[2, column] = value
+    return records
+
+
+def only(variant):
+    records = good()
+    return records[records["variant"] == variant]
+
+
+def disjoint():
+    records = good()
+    return records.assign(item_id=records["variant"] + records["item_id"])
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (good().iloc[:0], "empty"),
+        (only("nextn"), "one variant only (nextn)"),
+        (disjoint(), "No item was answered under baseline and another variant"),
+        (good().drop(columns=["ttft_s", "latency_s"]), "lack the required column(s) ttft_s, latency_s"),
+        (changed("latency_s", np.nan), "latency_s is nan in baseline / gsm8k / q000002 / repeat 0"),
+        (changed("ttft_s", -0.5), "ttft_s is -0.5 in baseline / gsm8k / q000002"),
+        (changed("latency_s", np.inf), "latency_s is inf"),
+        (changed("completion_tokens", -1), "completion_tokens is -1"),
+        (
+            changed("item_id", "q000003"),
+            "1 cell(s) are answered more than once, the first is baseline / gsm8k / q000003",
+        ),
+        (changed("item_id", None), "name no variant, workload, item_id or repeat"),
+    ],
+)
+def test_records_that_cannot_be_compared(run, write, records, message):
+    status, output, error = run("--results", write(records))
+    assert status == 2
+    assert output == ""
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_decode_that_ends_before_it_began(run, write):
+    records = changed("latency_s", 0.001).drop(columns="decode_s")
+    status, _, error = run("--results", write(records))
+    assert (status, "decode_s is -" in error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--baseline", "fast"), "The baseline fast has no record in this sweep; the variants are baseline, nextn"),
+        (("--margin-pp", "0"), "must be above 0 and below 100"),
+        (("abc",), "leave SWEEP_ID and --tracking-uri out"),
+        (("--output", "/nowhere/report.html"), "cannot be written"),
+    ],
+)
+def test_options_that_fit_nothing(run, write, options, message):
+    status, _, error = run("--results", write(good()), *options)
+    assert (status, message in error) == (2, True)
+
+
+def test_folder_without_records(run, tmp_path):
+    status, _, error = run("--results", tmp_path)
+    assert (status, "holds no requests.parquet" in error) == (2, True)
+
+
+def test_file_that_is_no_table(run, tmp_path):
+    (tmp_path / "requests.parquet").write_text("not a table")
+    status, _, error = run("--results", tmp_path)
+    assert (status, "not a readable Parquet table" in error) == (2, True)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[]", "holds a list, not a dict")])
+def test_sweep_description_that_is_broken(run, write, text, message):
+    folder = write(good())
+    (folder / "sweep.json").write_text(text)
+    status, _, error = run("--results", folder)
+    assert (status, message in error) == (2, True)
+
+
+def test_no_sweep_yet(run):
+    status, _, error = run()
+    assert (status, "There is no sweep yet under" in error) == (2, True)
+
+
+def test_sweep_that_nobody_knows(run):
+    status, _, error = run("abc123")
+    assert (status, "There is no sweep abc123 under" in error) == (2, True)
+
+
+def test_tracking_server_that_does_not_answer(run):
+    status, _, error = run("abc123", "--tracking-uri", "http://127.0.0.1:9")
+    assert (status, "The tracking server http://127.0.0.1:9 cannot be used" in error) == (2, True)
+
+
+def test_sweep_id_that_is_an_expression(run):
+    status, _, error = run("x' OR '1", "--tracking-uri", "http://127.0.0.1:9")
+    assert (status, "is no sweep id" in error) == (2, True)
+
+
+def test_newest_sweep_and_unique_prefix(run, write, tmp_path):
+    write(good(), {"sweep_id": "aa11", "name": "first"}, "home/results/aa11")
+    write(good(), {"sweep_id": "ab22", "name": "second"}, "home/results/ab22")
+    assert "Sweep first (aa11)" in run("aa")[1]
+    assert "Sweep second (ab22)" in run()[1]
+    status, _, error = run("a")
+    assert (status, "a fits several sweeps: aa11, ab22" in error) == (2, True)
+
+
+def test_sweep_from_a_tracking_server(run, write, tmp_path):
+    import mlflow
+
+    folder = write(good(), {"sweep_id": "cc33", "name": "tracked"})
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client = mlflow.MlflowClient(uri)
+    experiment = client.create_experiment("farm", artifact_location=str(tmp_path / "artifacts"))
+    parent = client.create_run(experiment, tags={"farm.sweep_id": "cc33"})
+    client.create_run(experiment, tags={"farm.sweep_id": "cc33", "mlflow.parentRunId": parent.info.run_id})
+    for name in ("requests.parquet", "sweep.json"):
+        client.log_artifact(parent.info.run_id, str(folder / name))
+    status, output, _ = run("cc3", "--tracking-uri", uri, "--format", "json")
+    assert status == 0
+    assert json.loads(output)["sweep"]["name"] == "tracked"
+    assert run("zz", "--tracking-uri", uri)[0] == 2

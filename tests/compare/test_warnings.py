@@ -1,0 +1,140 @@
+"""Warnings: each appears when there is cause, with its figures, and not otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from compare_sweeps import Truth, sweep
+
+from farm.compare import compare
+
+PAIR = {"baseline": Truth(), "nextn": Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)}
+STARTED_ONCE = "each variant was started once"
+
+
+def warnings_of(records, **sweep_facts):
+    return compare(records, sweep_facts)["warnings"]
+
+
+def has(warnings, *parts):
+    return any(all(part in warning for part in parts) for warning in warnings)
+
+
+@pytest.fixture
+def records():
+    return sweep(PAIR, 120, nodes=2)
+
+
+def test_clean_sweep_warns_of_nothing(records):
+    assert warnings_of(records) == []
+
+
+def test_missing_pairs(records):
+    assert has(warnings_of(records.drop(index=[0, 5])), "gsm8k: 2 of 120 items have no pair of nextn and baseline")
+
+
+def test_prompts_that_differ_between_variants(records):
+    records.loc[[1, 2], "prompt_sha256"] = "other"
+    assert has(warnings_of(records), "2 prompts differ between variants")
+
+
+def test_cached_tokens(records):
+    records.loc[[0, 1, 2], "cached_tokens"] = 640
+    assert has(warnings_of(records), "answers with cached prompt tokens (baseline 3)")
+
+
+def test_uneven_truncation_and_errors(records):
+    records.loc[[0, 1], "truncated"] = True
+    records["error"] = records["error"].astype(object)
+    records.loc[130, "error"] = "refused"
+    found = warnings_of(records)
+    assert has(found, "truncated answers are uneven (baseline 2, nextn 0)", "counts as not correct")
+    assert has(found, "errors are uneven (baseline 0, nextn 1)")
+
+
+def test_even_truncation_is_no_warning(records):
+    records.loc[[0, 120], "truncated"] = True
+    assert not has(warnings_of(records), "truncated")
+
+
+def test_answers_moved_between_nodes(records):
+    assert has(warnings_of(records.assign(moved=records.index == 7)), "1 answers were moved to another node")
+
+
+def test_node_effect_that_pairs_cancel(records):
+    slow = (records["node"] == "node-1").to_numpy()
+    records.loc[slow, "decode_s"] *= 1.7
+    records["latency_s"] = records["ttft_s"] + records["decode_s"]
+    assert has(warnings_of(records), "node effect: node-1 takes", "longer per token than node-0", "pairs on one node")
+
+
+def test_node_effect_that_is_part_of_the_contrast(records):
+    records["node"] = records["variant"].map({"baseline": "node-0", "nextn": "node-1"})
+    half = (records["item_id"] < "q000060").to_numpy()
+    extra = records[half].assign(node="node-2", repeat=1)
+    extra["decode_s"] *= 1.3
+    extra["latency_s"] = extra["ttft_s"] + extra["decode_s"]
+    mixed = pd.concat([records, extra[extra["variant"] == "nextn"]], ignore_index=True)
+    assert has(warnings_of(mixed), "node effect: node-2", "variants did not share nodes")
+
+
+def test_drift_along_the_sequence(records):
+    own = (records["engine_id"] == "baseline@node-0").to_numpy()
+    records.loc[own, "decode_s"] *= 1 + 0.3 * records.loc[own, "sequence"] / records.loc[own, "sequence"].max()
+    records["latency_s"] = records["ttft_s"] + records["decode_s"]
+    found = [warning for warning in warnings_of(records) if "drift" in warning]
+    assert len(found) == 1
+    assert "baseline on baseline@node-0 ends +" in found[0]
+
+
+def test_speculation_in_vain():
+    truths = PAIR | {"nextn": Truth(step_s=0.0417, accept_length=1.004)}
+    found = warnings_of(sweep(truths, 120, nodes=2))
+    assert has(found, "nextn speculates in vain, accept length 1.0", "does not share the target's head")
+
+
+@pytest.mark.parametrize("label", ["emulated", "dummy-weights", "demo-model"])
+def test_labels(records, label):
+    records.loc[0, "label"] = label
+    assert has(warnings_of(records), f"labelled {label.upper()}")
+
+
+def test_incomplete_sweep(records):
+    found = warnings_of(records, planned_cells=300, variants=["baseline", "nextn", "humming"])
+    assert has(found, "PARTIAL sweep: 240 of 300 cells")
+    assert has(found, "humming belongs to the sweep and has no record yet")
+
+
+def test_failed_variant_is_named_with_its_reason(records):
+    found = warnings_of(records, failed_variants={"fp8-head": "VariantNotActive: BF16 head"})
+    assert has(found, "fp8-head has failed", "VariantNotActive: BF16 head")
+
+
+def test_small_sweep_is_honest():
+    found = warnings_of(sweep(PAIR, 5))
+    assert has(found, "with 5 paired items no interval can be trusted")
+    assert has(found, "a 95th percentile needs 72 answers")
+    assert has(found, STARTED_ONCE)
+    assert not has(warnings_of(sweep(PAIR, 72, nodes=2)), "95th percentile")
+
+
+def test_starts_that_differ_are_said_to_widen_the_interval():
+    truths = {name: Truth(**vars(one) | {"start_scatter": 0.2}) for name, one in PAIR.items()}
+    found = warnings_of(sweep(truths, 120, nodes=3, seed=1))
+    assert has(found, "3 engine starts", "differ by more than their items explain")
+
+
+def test_variant_without_a_single_answer(records):
+    lost = records["variant"] == "nextn"
+    records["error"] = np.where(lost, "died", None)
+    extra = sweep({"humming": Truth(step_s=0.024)}, 120, nodes=2)
+    comparison = compare(pd.concat([records, extra], ignore_index=True))
+    figures = comparison["workloads"]["gsm8k"]["variants"]["nextn"]
+    assert (figures["requests"], figures["errors"], figures["tpot_ms"]["value"]) == (0, 120, None)
+    assert has(comparison["warnings"], "120 of 120 items have no pair of nextn and baseline")
+
+
+def test_workload_that_the_baseline_never_ran(records):
+    other = records[records["variant"] == "nextn"].assign(workload="synthetic")
+    assert has(warnings_of(pd.concat([records, other], ignore_index=True)), "synthetic: nothing to compare")
