@@ -1,0 +1,165 @@
+"""A sweep's results folder, read for MLflow."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from farm.errors import InputError
+from farm.tracking.redact import redacted
+
+
+class Key(NamedTuple):
+    """A child run: one variant on one workload."""
+
+    variant: str
+    workload: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """The content of the folder. Secrets are already out of `sweep` and `engines`."""
+
+    folder: Path
+    sweep: dict[str, Any]
+    engines: list[dict[str, Any]]
+    records: pd.DataFrame
+    items: pd.DataFrame
+
+    @property
+    def sweep_id(self) -> str:
+        """The sweep's identity."""
+        return str(self.sweep["sweep_id"])
+
+    @property
+    def label(self) -> str | None:
+        """Set when these are not results of a real model on a real engine."""
+        label = self.sweep.get("label")
+        return None if label is None else str(label)
+
+    @property
+    def keys(self) -> list[Key]:
+        """The children, in the sweep's own order."""
+        return [Key(variant, workload) for workload in self.sweep["workloads"] for variant in self.sweep["variants"]]
+
+    @cached_property
+    def answered(self) -> pd.DataFrame:
+        """The records that hold an answer."""
+        error = self.records["error"]
+        return self.records[(error.isna() | (error == "")).to_numpy(dtype=bool)]
+
+    def of(self, key: Key) -> pd.DataFrame:
+        """The answers of one child."""
+        return _own(self.answered, key)
+
+    def errors_of(self, key: Key) -> list[str]:
+        """Why cells of one child have no answer, most frequent first."""
+        own = _own(self.records, key)
+        error = own["error"].dropna()
+        return [str(text) for text in error[error != ""].value_counts().index]
+
+    def planned(self, key: Key) -> int:
+        """How many cells one child has."""
+        return int(self.sweep["workloads"][key.workload]["items"]) * self.repeats(key.workload)
+
+    def repeats(self, workload: str) -> int:
+        """How often each item of a workload is asked."""
+        asked = self.sweep["workloads"][workload]
+        return int(asked.get("repeats") or self.resolved("workloads", workload).get("repeats") or 1)
+
+    def resolved(self, *path: str) -> dict[str, Any]:
+        """A mapping inside the resolved sweep, empty when it is not there."""
+        place: Any = self.sweep.get("resolved") or {}
+        for step in path:
+            place = place.get(step) or {}
+        return dict(place)
+
+    def engines_of(self, variant: str) -> list[dict[str, Any]]:
+        """The engine reports of one variant."""
+        return [engine for engine in self.engines if engine.get("variant") == variant]
+
+    def item_order(self, workload: str) -> dict[str, int]:
+        """Place of each item in its workload."""
+        own = self.items.loc[(self.items["workload"] == workload).to_numpy(dtype=bool), "item_id"]
+        return {str(item_id): place for place, item_id in enumerate(own)}
+
+    @property
+    def started_ms(self) -> int:
+        """When the sweep was first submitted."""
+        moment = datetime.fromisoformat(str(self.sweep["created_at"]))
+        return milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+    def ended_ms(self, records: pd.DataFrame) -> int:
+        """When the last of these records was complete; the sweep's start when there is none."""
+        rows: Iterable[Any] = records[["started_at", "latency_s"]].itertuples(index=False)
+        ends = (
+            milliseconds(row.started_at) + (0 if math.isnan(row.latency_s) else round(1000 * row.latency_s))
+            for row in rows
+        )
+        return max([self.started_ms, *ends])
+
+
+def milliseconds(moment: datetime) -> int:
+    """A moment as MLflow counts time."""
+    return round(moment.timestamp() * 1000)
+
+
+def read(folder: Path) -> Results:
+    """Read a results folder.
+
+    Raises:
+        InputError: a file is missing or cannot be read.
+    """
+    sweep = _json(folder / "sweep.json")
+    missing = [name for name in ("sweep_id", "name", "created_at", "variants", "workloads") if name not in sweep]
+    if missing:
+        raise InputError(f"{folder / 'sweep.json'}: lacks {', '.join(missing)}; it is not a sweep of this farm")
+    records = _table(folder / "requests.parquet")
+    return Results(
+        folder=folder,
+        sweep=_redacted_sweep(sweep),
+        engines=redacted(_json(folder / "engines.json")),
+        records=records.assign(latency_s=records["latency_s"].astype(float)),
+        items=_table(folder / "items.parquet"),
+    )
+
+
+def _redacted_sweep(sweep: dict[str, Any]) -> dict[str, Any]:
+    """The sweep without secrets; names of variants and workloads are kept whatever they look like."""
+
+    def by_name(field: str) -> dict[str, Any]:
+        return {name: redacted(value) for name, value in (sweep.get(field) or {}).items()}
+
+    named = {field: by_name(field) for field in ("workloads", "commands", "failed_variants")}
+    rest: dict[str, Any] = redacted({key: value for key, value in sweep.items() if key not in named})
+    return rest | named
+
+
+def _own(records: pd.DataFrame, key: Key) -> pd.DataFrame:
+    return records[((records["variant"] == key.variant) & (records["workload"] == key.workload)).to_numpy(dtype=bool)]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing: give the results folder of a sweep") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+
+
+def _table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing: give the results folder of a sweep") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
