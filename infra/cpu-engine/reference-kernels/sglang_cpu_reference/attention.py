@@ -30,7 +30,7 @@ def _operator(schema: str) -> Callable[[Callable[..., None]], Callable[..., None
 def attend(
     query: Tensor, key: Tensor, value: Tensor, scale: float, soft_cap: float = 0.0, mask: Tensor | None = None
 ) -> Tensor:
-    """Softmax attention in float32: ``query [n, heads, d]``, ``key [m, kv_heads, d]``, ``mask [n, m]`` -> [n, heads, dv]."""
+    """Softmax attention in float32: query [n, heads, d], key [m, kv_heads, d], mask [n, m] -> [n, heads, dv]."""
     n, heads, _ = query.shape
     kv_heads = key.shape[1]
     # Query heads that share a key head become rows of one product, so keys are never repeated.

@@ -1,8 +1,8 @@
 """Make SGLang importable without its compiled CPU kernels: two import finders, installed by a ``.pth`` file.
 
-``StandInFinder`` serves the stand-in as ``sgl_kernel`` where there is no real one. The stand-in must never hide the real
-kernels, so it is not installed under their name: the finder stands at the end of ``sys.meta_path`` and asks all others
-first, including any that came later.
+``StandInFinder`` serves the stand-in as ``sgl_kernel`` where there is no real one. The stand-in must never hide the
+real kernels, so it is not installed under their name: the finder stands at the end of ``sys.meta_path`` and asks all
+others first, including any that came later.
 
 ``TorchvisionFinder`` lets a torchvision import whose compiled part does not load. SGLang imports torchvision for models
 with vision; PyPI's build of it is linked against CUDA, and its Python code then fails on operators that do not exist.
@@ -29,6 +29,7 @@ class StandInFinder:
     def find_spec(
         fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """The real ``sgl_kernel`` if any finder knows one, else the stand-in; nothing for other names."""
         if fullname != SERVED_NAME or os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
             return None
         for finder in sys.meta_path:
@@ -55,6 +56,7 @@ class TorchvisionFinder:
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Never a module: declares the operators when the name that refers to them comes by."""
         if fullname == "torchvision._meta_registrations" and cls._library is None:
             extension = sys.modules.get("torchvision.extension")
             if extension is not None and not extension._has_ops():

@@ -64,7 +64,7 @@ def assign_draft_cache_locs_contiguous_cpu(
 def build_draft_decode_metadata_cpu(
     req_to_token: Tensor, req_pool_indices: Tensor, seq_lens: Tensor, topk: int, num_steps: int, pool_len: int
 ) -> Tensor:
-    """A location table with one row for each branch of each request: the shared prefix, then the branch's own drafts."""
+    """A location table with a row for each branch of each request: the shared prefix, then the branch's drafts."""
     table = req_to_token.new_zeros(seq_lens.shape[0] * topk, pool_len)
     for i, (request, length) in enumerate(zip(req_pool_indices.tolist(), seq_lens.tolist(), strict=False)):
         for branch in range(topk):
@@ -75,9 +75,7 @@ def build_draft_decode_metadata_cpu(
     return table
 
 
-def fill_bonus_tokens_cpu(
-    accept_tokens: Tensor, accept_lens: Tensor, bonus_tokens: Tensor, accept_stride: int
-) -> None:
+def fill_bonus_tokens_cpu(accept_tokens: Tensor, accept_lens: Tensor, bonus_tokens: Tensor, accept_stride: int) -> None:
     """The last accepted token of each request: the one that the target chose itself."""
     last = torch.arange(accept_lens.shape[0]) * accept_stride + accept_lens.long() - 1
     bonus_tokens.copy_(accept_tokens.view(-1)[last].to(bonus_tokens.dtype))

@@ -13,6 +13,7 @@ that steer only their performance end in ``**_``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -41,14 +42,14 @@ def causal_conv1d_fn(
     pad_slot_id: int = -1,
     **_: Any,
 ) -> Tensor:
-    """Prefill: ``x [dim, tokens]`` holds several sequences; each slot of ``conv_states`` keeps a sequence's last inputs."""
+    """Prefill: ``x [dim, tokens]`` holds several sequences; a slot of ``conv_states`` keeps the last inputs."""
     history = weight.shape[1] - 1
     out = torch.empty_like(x)
     starts = query_start_loc.tolist()
     slots = range(len(starts) - 1) if cache_indices is None else cache_indices.tolist()
     resumed = [False] * (len(starts) - 1) if has_initial_state is None else has_initial_state.tolist()
     kernel = weight.float().unsqueeze(1)
-    for i, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+    for i, (start, end) in enumerate(pairwise(starts)):
         slot = slots[i]
         if end <= start or slot == pad_slot_id:
             continue
@@ -101,7 +102,8 @@ def causal_conv1d_update(
         if intermediate_conv_window is None:
             conv_state[slot] = windows[-1].to(conv_state.dtype)
         else:
-            assert intermediate_state_indices is not None
+            if intermediate_state_indices is None:
+                raise ValueError("verification needs to know where its windows go")
             kept = torch.stack(windows).to(intermediate_conv_window.dtype)
             intermediate_conv_window[int(intermediate_state_indices[i]), : len(windows)] = kept
     return out.squeeze(-1) if x.dim() == 2 else out
@@ -120,7 +122,10 @@ def _float(x: Tensor | None) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What the delta rule reads of each token, in float32: q, k, log_decay [t, heads, key], v [t, heads, value], beta."""
+    """What the delta rule reads of each token, in float32.
+
+    q, k and log_decay are [tokens, heads, key], v is [tokens, heads, value], beta is [tokens, heads].
+    """
 
     q: Tensor
     k: Tensor
@@ -156,13 +161,9 @@ def prepare(
         q, k = (x.repeat_interleave(value_heads // heads, 1) for x in (q, k))
     gate = gate.reshape(-1, value_heads, key_dim).float() + dt_bias.reshape(1, value_heads, key_dim).float()
     rate = A_log.reshape(1, value_heads, 1).float().exp()
-    if lower_bound is None:
-        log_decay = -rate * F.softplus(gate)
-    else:
-        log_decay = lower_bound * torch.sigmoid(rate * gate)
-    return Tokens(
-        q, k, v.reshape(-1, value_heads, value_dim).float(), log_decay, beta.reshape(-1, value_heads).float().sigmoid()
-    )
+    log_decay = -rate * F.softplus(gate) if lower_bound is None else lower_bound * torch.sigmoid(rate * gate)
+    v, beta = v.reshape(-1, value_heads, value_dim).float(), beta.reshape(-1, value_heads).float().sigmoid()
+    return Tokens(q, k, v, log_decay, beta)
 
 
 def delta_rule_step(state: Tensor, token: Tokens, t: int) -> tuple[Tensor, Tensor]:
@@ -234,7 +235,7 @@ def _initial_state(pool: Tensor, slot: int) -> Tensor:
 def _advance(tokens: Tokens, out: Tensor, pool: Tensor, slots: Tensor, starts: Tensor) -> Tensor:
     """Run each sequence from its slot's state and store the state it ends in; -1 marks padding."""
     bounds = starts.tolist()
-    for slot, start, end in zip(slots.tolist(), bounds, bounds[1:], strict=False):
+    for slot, (start, end) in zip(slots.tolist(), pairwise(bounds), strict=False):
         if end > start:
             state, result = delta_rule(_initial_state(pool, slot), tokens[start:end])
             out[0, start:end] = result.to(out.dtype)
@@ -253,50 +254,47 @@ def chunk_kda(
     v: Tensor,
     g: Tensor,
     beta: Tensor,
+    *,
+    initial_state: Tensor,
+    initial_state_indices: Tensor,
+    cu_seqlens: Tensor,
+    A_log: Tensor,
+    dt_bias: Tensor,
     scale: float | None = None,
-    initial_state: Tensor | None = None,
-    initial_state_indices: Tensor | None = None,
-    use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Tensor | None = None,
-    A_log: Tensor | None = None,
-    dt_bias: Tensor | None = None,
     lower_bound: float | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
     output_intermediate_states: bool = False,
     beta_is_raw: bool = False,
     **_: Any,
 ) -> Tensor:
     """Prefill."""
     if output_intermediate_states:
-        raise NotImplementedError("run with --mamba-radix-cache-strategy no_buffer: states inside a prefill are not kept")
+        raise NotImplementedError("states inside a prefill: use --mamba-radix-cache-strategy no_buffer")
     if not (use_qk_l2norm_in_kernel and beta_is_raw):
         raise NotImplementedError("only raw gates with normalised queries and keys")
-    assert initial_state is not None and initial_state_indices is not None and cu_seqlens is not None
-    assert A_log is not None and dt_bias is not None
     tokens = prepare(q, k, v, g, beta, A_log, dt_bias, lower_bound, scale)
     return _advance(tokens, _output(v), initial_state, initial_state_indices, cu_seqlens)
 
 
 def fused_sigmoid_gating_delta_rule_update(
+    *,
     A_log: Tensor,
-    a: Tensor,
     dt_bias: Tensor,
-    softplus_beta: float,
-    softplus_threshold: float,
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    a: Tensor,
     b: Tensor,
     initial_state_source: Tensor,
     initial_state_indices: Tensor,
+    cu_seqlens: Tensor,
     scale: float | None = None,
-    use_qk_l2norm_in_kernel: bool = False,
-    cu_seqlens: Tensor | None = None,
-    is_kda: bool = False,
     lower_bound: float | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    is_kda: bool = False,
     disable_state_update: bool = False,
     intermediate_states_buffer: Tensor | None = None,
     intermediate_state_indices: Tensor | None = None,
-    cache_steps: int | None = None,
     retrieve_parent_token: Tensor | None = None,
     cache_ring: bool = False,
     **_: Any,
@@ -304,14 +302,14 @@ def fused_sigmoid_gating_delta_rule_update(
     """Decode, or verify drafts (then the state after every draft goes to the buffer and the pool stays as it is)."""
     if cache_ring or not (is_kda and use_qk_l2norm_in_kernel):
         raise NotImplementedError("only KDA without the ReplaySSM ring")
-    assert cu_seqlens is not None
     tokens = prepare(q, k, v, a, b, A_log, dt_bias, lower_bound, scale)
     out = _output(v)
     if not disable_state_update:
         return _advance(tokens, out, initial_state_source, initial_state_indices, cu_seqlens)
-    assert intermediate_states_buffer is not None and intermediate_state_indices is not None
+    if intermediate_states_buffer is None or intermediate_state_indices is None:
+        raise ValueError("verification needs buffers for its intermediate states")
     bounds = cu_seqlens.tolist()
-    for i, (slot, start, end) in enumerate(zip(initial_state_indices.tolist(), bounds, bounds[1:], strict=False)):
+    for i, (slot, (start, end)) in enumerate(zip(initial_state_indices.tolist(), pairwise(bounds), strict=False)):
         if end > start:
             parents = None if retrieve_parent_token is None else retrieve_parent_token[i].tolist()
             states, result = delta_rule_tree(_initial_state(initial_state_source, slot), tokens[start:end], parents)

@@ -1,4 +1,7 @@
-"""``sgl_kernel.mamba``: names that SGLang imports on the CPU. KDA's are replaced by the plug-in, GDN's have no stand-in."""
+"""``sgl_kernel.mamba``: names that SGLang imports on the CPU.
+
+The plug-in replaces KDA's; GDN's have no stand-in.
+"""
 
 from typing import Any, NoReturn
 
