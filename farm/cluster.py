@@ -76,10 +76,12 @@ def connect(before_local_start: Callable[[], None]) -> None:
         ray.init(address="auto", **settings)
     except ConnectionError:
         before_local_start()
-        # A token of this process alone: Ray would else leave one in the user's home, which changes how later clusters
-        # of the user authenticate.
-        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Ray asks for a token by default. One of this process alone keeps Ray from leaving one in the user's home, which
+        # would change how the user's later clusters authenticate.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Ray runs its workers, and so the engines that they start, at niceness 15 unless told otherwise: any other
+        # process of the machine would then slow a measurement down.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         ray.init(address="local", include_dashboard=False, **settings)
 
 

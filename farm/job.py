@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from farm.engine.command import default_python, engine_command
-from farm.errors import FarmError, InputError, TrackingError
+from farm.errors import FarmError, InputError
 from farm.journal import Journal
 from farm.paths import expand, results_root
 from farm.plan import Ask, Plan, make_plan
@@ -162,7 +162,7 @@ def _track(run: Run, console: Console) -> None:
 
     try:
         synced = tracking.sync(run.folder)
-    except TrackingError as error:
+    except FarmError as error:
         _say(console, f"MLflow: {error}")
     else:
         _say(console, f"MLflow UI: {synced.ui}")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from farm import variants as catalogue
 from farm.errors import InputError
+from farm.models import BUILTINS, Label
 from farm.paths import expand
 from farm.variants import ArgValue
 
@@ -36,8 +37,6 @@ FARM_OWNED_ARGS: Final = {
     "skip-server-warmup": "nothing: the farm warms every engine up itself",
 }
 
-Label = Literal["emulated", "dummy-weights", "demo-model"]
-
 
 class Model(BaseModel):
     """Strict base: an unknown field is an error, values do not change after loading."""
@@ -50,6 +49,16 @@ class ModelSpec(Model):
 
     path: str = Field(min_length=1, description="a folder on every node, a hub name, or builtin:NAME")
     label: Label | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _known_builtin(cls, path: str) -> str:
+        name = path.removeprefix("builtin:")
+        if name != path and name not in BUILTINS:
+            near = get_close_matches(name, BUILTINS, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(BUILTINS)}"
+            raise ValueError(f"no builtin model '{name}'; {hint}")
+        return path
 
     @property
     def is_local(self) -> bool:
@@ -209,7 +218,7 @@ class Sweep(Model):
             return "emulated"
         if any(self.args_of(variant).get("load-format") == "dummy" for variant in self.variants):
             return "dummy-weights"
-        return self.model.label
+        return BUILTINS.get(self.model.path.removeprefix("builtin:"), self.model.label)
 
     @property
     def baseline_name(self) -> str:

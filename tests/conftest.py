@@ -78,6 +78,7 @@ def ray_cluster(tmp_path_factory):
     port, dashboard = _free_port(), _free_port()
     env = os.environ | {
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_ADDRESS": f"127.0.0.1:{port}",

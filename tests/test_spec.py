@@ -74,6 +74,7 @@ def test_factorial_is_every_combination(tmp_path):
         ({"variants": [{"name": "a"}, {"name": "a"}]}, ["variants", "'a'", "twice"]),
         ({"variants": [{"name": "../a"}]}, ["variants.0.name"]),
         ({"name": "../../etc"}, ["name"]),
+        ({"model": {"path": "builtin:dmeo"}}, ["model.path", "dmeo", "did you mean 'demo'"]),
         ({"baseline": "plane"}, ["baseline", "plane", "plain, nextn"]),
         (
             {"variants": [{"name": "v", "parts": ["fp8-head"], "args": {"enable-fp32-lm-head": True}}]},
@@ -162,7 +163,10 @@ def test_identity_follows_what_is_asked_and_nothing_else(tmp_path):
 
 
 def test_labels(tmp_path):
-    assert load(tmp_path).label is None
+    assert load(tmp_path, {"model": {"path": "inclusionAI/Ling-3.0-flash-fp4"}}).label is None
+    # A builtin carries its label whatever the sweep says.
+    assert load(tmp_path).label == "dummy-weights"
+    assert load(tmp_path, {"model": {"path": "builtin:demo"}}).label == "demo-model"
     assert load(tmp_path, {"model": {"path": "m", "label": "demo-model"}}).label == "demo-model"
     dummy = {"variants": [{"name": "v", "args": {"load_format": "dummy"}}]}
     assert load(tmp_path, dummy).label == "dummy-weights"

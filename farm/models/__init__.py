@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from farm.errors import InputError
+from farm import demo
 from farm.paths import farm_home
 
+Label = Literal["emulated", "dummy-weights", "demo-model"]
+
+DEMO: Final = "demo"
 TINY: Final = "tiny-bailing-v3"
-BUILTINS: Final = (TINY,)
+# Each with the label that its results must carry.
+BUILTINS: Final[dict[str, Label]] = {DEMO: "demo-model", TINY: "dummy-weights"}
 
 
 def builtin_model(name: str) -> Path:
-    """The folder of a builtin model on this machine, made if it is not there yet.
-
-    Raises:
-        InputError: there is no such builtin.
-    """
-    if name not in BUILTINS:
-        near = get_close_matches(name, BUILTINS, n=1)
-        raise InputError(
-            f"model.path: no builtin model '{name}'; "
-            + (f"did you mean '{near[0]}'?" if near else f"known are {', '.join(BUILTINS)}")
-        )
+    """The folder of a builtin model on this machine, made if it is not there yet."""
+    if name == DEMO:
+        return demo.model_path()
+    assert name == TINY
     from farm.models.tiny import make_tiny_bailing_v3
 
     folder = farm_home() / "models" / name

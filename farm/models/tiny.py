@@ -21,7 +21,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from farm.models.problems import problems
 
 # Raise it when the same parameters give another model, so that existing folders are made again.
-FORMAT = 1
+FORMAT = 2
 IDENTITY_FILE = "tiny_model.json"
 
 STORY_WORDS = 48
@@ -283,7 +283,8 @@ def _weights(rng: np.random.Generator, follow_ups: FollowUps, context_weight: fl
         normal(prefix + "b_proj.weight", heads, hidden)
         normal(prefix + "f_proj.weight", width, hidden)
         normal(prefix + "g_proj.weight", width, hidden)
-        weights[prefix + "A_log"] = np.zeros(heads)
+        # The heads remember for one to a thousand tokens.
+        weights[prefix + "A_log"] = np.log(np.geomspace(0.001, 1.0, heads))
         weights[prefix + "dt_bias"] = np.zeros(width)
         ones(prefix + "o_norm.weight", shape.head_dim)
         normal(prefix + "o_proj.weight", hidden, width, scale=0.15 * context_weight)
