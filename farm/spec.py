@@ -133,6 +133,7 @@ class Gsm8kWorkload(WorkloadBase):
     order: Literal["dataset", "shuffled"] = "dataset"
     shots: int = Field(default=5, ge=0, le=64)
     thinking: bool = True
+    instruction: bool = Field(default=True, description="false: the bare question, for a model trained on such")
     sampling: Sampling = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
 
 

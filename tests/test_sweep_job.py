@@ -10,7 +10,7 @@ from collections import Counter
 import pandas as pd
 import pytest
 import yaml
-from conftest import GSM8K, REPOSITORY, run_sweep, sweep_command
+from support import GSM8K, REPOSITORY, run_sweep, sweep_command
 
 SWEEP = {
     "name": "drill",

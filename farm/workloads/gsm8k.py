@@ -49,6 +49,7 @@ def items(spec: Gsm8kWorkload) -> list[Item]:
         InputError: the data cannot be had or is malformed; the message begins with the field to change.
     """
     shown = _examples(spec)
+    instruction = f"{INSTRUCTION}\n\nQuestion: " if spec.instruction else ""
     asked: list[Item] = []
     places: dict[str, str] = {}
     for index, (place, row) in enumerate(_rows(spec.source, "test")):
@@ -65,7 +66,7 @@ def items(spec: Gsm8kWorkload) -> list[Item]:
             Item(
                 item_id=item_id,
                 sampling=spec.sampling.model_dump(),
-                messages=[{"role": "user", "content": f"{shown}{INSTRUCTION}\n\nQuestion: {question}"}],
+                messages=[{"role": "user", "content": f"{shown}{instruction}{question}"}],
                 template_kwargs={"enable_thinking": spec.thinking},
                 gold=gold,
             )

@@ -111,6 +111,13 @@ def test_tracking_server_that_does_not_answer(run):
     assert (status, "The tracking server http://127.0.0.1:9 cannot be used" in error) == (2, True)
 
 
+def test_tracking_database_that_is_not_there_is_not_created(run, tmp_path):
+    database = tmp_path / "absent" / "mlflow.db"
+    status, _, error = run("abc123", "--tracking-uri", f"sqlite:///{database}")
+    assert (status, f"there is no file {database}" in error) == (2, True)
+    assert not database.parent.exists()
+
+
 def test_sweep_id_that_is_an_expression(run):
     status, _, error = run("x' OR '1", "--tracking-uri", "http://127.0.0.1:9")
     assert (status, "is no sweep id" in error) == (2, True)

@@ -15,7 +15,7 @@ from farm.stats.accuracy import margin_bounds, sign_flip_p, verdict
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-SWEEPS = 120
+SWEEPS = 100
 
 
 @pytest.fixture(scope="module")

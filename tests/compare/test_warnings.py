@@ -116,6 +116,7 @@ def test_small_sweep_is_honest():
     assert has(found, "with 5 paired items no interval can be trusted")
     assert has(found, "a 95th percentile needs 72 answers")
     assert has(found, STARTED_ONCE)
+    assert has(warnings_of(sweep(PAIR, 20)), "with 20 items the intervals of mean latency")
     assert not has(warnings_of(sweep(PAIR, 72, nodes=2)), "95th percentile")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import GSM8K, REPOSITORY
+from support import GSM8K, REPOSITORY
 
 from farm.engine.command import EngineCommand, engine_command
 from farm.engine.running import launch

@@ -2,37 +2,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import tracking_sweeps as sweeps
 from mlflow import MlflowClient
+from support import free_port
+from tracking_sweeps import Complete
 
-from farm.tracking import Synced, sync
+from farm.tracking import sync
 from farm.tracking.store import connected
-
-
-@dataclass(frozen=True)
-class Complete:
-    """A results folder, and what MLflow has of it."""
-
-    home: Path
-    folder: Path
-    synced: Synced
-    client: MlflowClient
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import tracking_sweeps as sweeps
-from conftest import Complete
 from mlflow import MlflowClient
+from tracking_sweeps import Complete
 
 from farm.compare import load
 from farm.errors import InputError, TrackingError

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 import tracking_sweeps as sweeps
-from conftest import free_port
 from sqlalchemy import text
+from support import free_port
 
 from farm.errors import TrackingError
 from farm.tracking import store, sync
@@ -96,4 +96,3 @@ def test_log_levels_come_back(home: Path, tmp_path: Path):
     with store.connected(f"sqlite:///{home / 'mlflow.db'}"):
         assert logging.getLogger("alembic").level == logging.CRITICAL
     assert logging.getLogger("alembic").level == logging.INFO
-

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from mlflow import MlflowClient
 
 from farm.records import RECORD_SCHEMA, Record
+from farm.tracking import Synced
 
 VARIANTS = ("baseline", "humming", "humming+fp8-head+nextn")
 WORKLOADS = ("gsm8k", "synthetic-2k")
@@ -186,3 +189,13 @@ def _engines(folder: Path, label: str | None, failed: dict[str, str]) -> list[di
                 }
             )
     return engines
+
+
+@dataclass(frozen=True)
+class Complete:
+    """A results folder, and what MLflow has of it."""
+
+    home: Path
+    folder: Path
+    synced: Synced
+    client: MlflowClient

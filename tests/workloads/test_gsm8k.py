@@ -215,3 +215,11 @@ def test_more_than_there_is(folder, settings, message):
 def test_no_such_folder(tmp_path):
     with pytest.raises(InputError, match=r"^source: .* is no folder"):
         gsm8k.items(workload(tmp_path / "missing"))
+
+
+def test_without_shots_and_instruction_the_question_stands_alone():
+    spec = Gsm8kWorkload(kind="gsm8k", source="builtin:gsm-mini", shots=0, instruction=False, questions=3)
+    for item in gsm8k.items(spec):
+        assert item.messages is not None
+        assert "####" not in item.messages[0]["content"]
+        assert item.messages[0]["content"].endswith("?")

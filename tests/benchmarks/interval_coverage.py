@@ -1,6 +1,6 @@
 """How often the intervals of a comparison hold the truth, and how often its tests err: the table of the statistics.
 
-    python tests/benchmarks/coverage.py [--sweeps 2000] [--items 1319] [--nodes 1] [--start-scatter 0]
+    python tests/benchmarks/interval_coverage.py [--sweeps 2000] [--items 1319] [--nodes 1] [--start-scatter 0]
 
 Each made-up sweep has a baseline, a twin of it (so every difference found is false), a speculating variant, and one
 that is right one percentage point less often (so every equivalence found is false).
@@ -32,9 +32,9 @@ TRUTHS = {
 Outcome = dict[str, bool]
 
 
-def true_figures() -> dict[str, dict[str, float]]:
-    """Figures of an unlimited sweep, from half a million items under each variant."""
-    records = checked(sweep(TRUTHS, 500_000, seed=987_654, graded=False))
+def true_figures(items: int = 500_000) -> dict[str, dict[str, float]]:
+    """Figures of an unlimited sweep, from this many items under each variant."""
+    records = checked(sweep(TRUTHS, items, seed=987_654, graded=False))
     out = {}
     for variant, own in records.groupby("variant"):
         out[str(variant)] = {
@@ -47,7 +47,7 @@ def true_figures() -> dict[str, dict[str, float]]:
 
 def holds(ci: list[float | None] | None, truth: float) -> bool:
     """Is the truth within the interval?"""
-    return ci is not None and ci[0] is not None and ci[1] is not None and ci[0] <= truth <= ci[1]
+    return ci is not None and ci[0] is not None and ci[1] is not None and bool(ci[0] <= truth <= ci[1])
 
 
 def one_sweep(seed: int, options: argparse.Namespace, truth: dict[str, dict[str, float]]) -> Outcome:

@@ -1,0 +1,62 @@
+"""The demo model on real SGLang: one CPU engine with NEXTN answers some of the shipped problems."""
+
+import asyncio
+import json
+
+import pytest
+from support import REPOSITORY
+
+from farm import demo
+from farm.demo.tokenizer import load_tokenizer, prompt_text
+from farm.engine.command import engine_command
+from farm.engine.running import launch
+from farm.spec import load_sweep
+from farm.workloads.grading import grade
+
+pytestmark = pytest.mark.engine
+SHORT = 12
+"""So many short problems are asked: their accuracy is high, and they take seconds."""
+
+
+@pytest.fixture(scope="module")
+def answers(cpu_engine, tmp_path_factory):
+    sweep = load_sweep(REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml")
+    command = engine_command(sweep, sweep.variant("nextn"), model_path=str(demo.model_path()), python=str(cpu_engine))
+    items = [json.loads(line) for line in demo.test_path().read_text(encoding="utf-8").splitlines()]
+    items = [item for item in items if item["steps"] <= 3][:SHORT]
+    log = tmp_path_factory.mktemp("demo") / "engine.log"
+
+    async def ask():
+        engine = await launch(command, log, start_timeout_s=300, request_timeout_s=120)
+        try:
+            found = []
+            for item in items:
+                messages = [{"role": "user", "content": item["question"]}]
+                ids = await engine.client.tokenize_chat(messages, {"enable_thinking": True})
+                found.append((item, ids, await engine.client.generate(ids, {"temperature": 0, "max_new_tokens": 200})))
+            return found
+        finally:
+            await engine.stop()
+
+    return asyncio.run(ask())
+
+
+def test_the_engine_applies_the_chat_template_that_was_trained(answers):
+    tokenizer = load_tokenizer(demo.model_path())
+    for item, ids, _ in answers:
+        prompt = prompt_text(item["question"], thinking=True)
+        assert ids == tokenizer.encode(prompt, add_special_tokens=False).ids
+
+
+def test_most_short_problems_are_solved_after_thinking(answers):
+    assert all("</think>" in answer.text for _, _, answer in answers)
+    right = sum(
+        grade(answer.text, item["answer"].rpartition("####")[2], thinking=True).correct for item, _, answer in answers
+    )
+    assert right >= 0.7 * len(answers)
+
+
+def test_drafts_of_the_trained_nextn_layer_are_accepted(answers):
+    tokens = sum(answer.meta["completion_tokens"] for _, _, answer in answers)
+    rounds = sum(answer.meta["spec_verify_ct"] for _, _, answer in answers)
+    assert tokens / rounds > 2.2
