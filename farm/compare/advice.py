@@ -13,7 +13,7 @@ from typing import Any
 from farm.compare.words import change, count, excludes, number, p_value, points, ratio, signed
 
 MIN_ITEMS = 8
-"""With fewer pairs than this the measured coverage of the intervals falls below 93 %."""
+"""Fewer items cannot stand for a workload, and the coverage of their intervals has not been measured."""
 SURE_P = 0.05
 
 
@@ -51,8 +51,9 @@ def decisive(comparison: dict[str, Any]) -> list[str]:
 def against_baseline(comparison: dict[str, Any], workload: str) -> list[dict[str, Any]]:
     """The contrasts against the baseline, the lowest mean latency first."""
     contrasts = comparison["workloads"][workload]["contrasts"]
-    found = [c for c in contrasts if c["against"] == comparison["baseline"] and c["mean_latency_change"]["value"]]
-    return sorted(found, key=lambda c: float(c["mean_latency_change"]["value"]))
+    own = [c for c in contrasts if c["against"] == comparison["baseline"]]
+    known = [c for c in own if c["mean_latency_change"]["value"] is not None]
+    return sorted(known, key=lambda c: float(c["mean_latency_change"]["value"]))
 
 
 def shown_faster(contrast: dict[str, Any]) -> bool:

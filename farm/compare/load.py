@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -102,14 +103,16 @@ def default_tracking_uri() -> str | None:
 def download(sweep_id: str | None, uri: str, into: Path) -> Path:
     """Fetch the artifacts of a sweep's parent run from MLflow."""
     _refuse_expressions(sweep_id)
+    _refuse_absent_database(uri)
     # The client's defaults retry for minutes; a server that is not there should be said within seconds.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TRACKING_TIMEOUT_S))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    client = mlflow.MlflowClient(uri)
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
     try:
+        client = mlflow.MlflowClient(uri)
         run = _parent_run(client, sweep_id)
         if run is None:
             raise InputError(f"{uri} knows no sweep {sweep_id or ''}".rstrip() + "; nor does this machine.")
@@ -139,6 +142,13 @@ def _refuse_expressions(sweep_id: str | None) -> None:
     """The id becomes part of a filter expression."""
     if sweep_id and not all(letter.isalnum() or letter in "-_." for letter in sweep_id):
         raise InputError(f"{sweep_id!r} is no sweep id: it has letters, digits, '-', '_' and '.' only.")
+
+
+def _refuse_absent_database(uri: str) -> None:
+    """MLflow would create it, and then know no sweep."""
+    path = uri.removeprefix("sqlite:///")
+    if path != uri and not Path(path).is_file():
+        raise InputError(f"The tracking server {uri} cannot be used: there is no file {path}.")
 
 
 def _first_line(error: Exception) -> str:

@@ -104,8 +104,9 @@ def ratio_interval(
     """The interval of a positive figure: each end the farther one of two bounds.
 
     One is the percentile bootstrap, the other a Student t interval of the logarithm with the jackknife error. With
-    skewed lengths the percentile interval alone falls short for means and for few items, BCa falls shorter, and this
-    pair keeps its level from 8 items on (tests/benchmarks/interval_coverage.py prints the measured table).
+    skewed lengths the percentile interval alone falls short for few items and BCa falls shorter; this pair holds
+    ratios of paired variants 93 to 97 times in 100 from 8 items on, and means of skewed lengths from about 200 on
+    (90 times at 8 to 30). tests/benchmarks/interval_coverage.py prints the measured table.
     """
     value = point(sample, statistic)
     low, high = percentile_interval(sample, statistic, items, engines)
