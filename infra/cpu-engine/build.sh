@@ -12,6 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 env_dir="${FARM_HOME:-$HOME/.farm}/envs/engine-cpu"
 packages_stamp="$env_dir/.farm-packages"
 kernels_stamp="$env_dir/.farm-reference-kernels"
+uv_version=0.13.9
 torch_index="https://download.pytorch.org/whl/cpu"
 
 main() {
@@ -20,8 +21,13 @@ main() {
   flock 9 # two builds at once would spoil each other
 
   local packages kernels
-  packages=$(cat "$here/requirements.txt" "$here/build.sh" | sha256sum)
-  kernels=$(cd "$here/reference-kernels" && find . -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+  packages=$({ cat "$here/requirements.txt"; declare -f install_packages; } | sha256sum)
+  kernels=$(cd "$here/reference-kernels" && find . -type f -name '*.p[yt]*' ! -name '*.pyc' -print0 | sort -z |
+    xargs -0 sha256sum pyproject.toml | sha256sum)
+  if [[ $(read_stamp "$packages_stamp") == "$packages" && $(read_stamp "$kernels_stamp") == "$kernels" ]]; then
+    echo "CPU engine: $env_dir is up to date"
+    return
+  fi
   if [[ $(read_stamp "$packages_stamp") != "$packages" ]]; then
     install_packages
     echo "$packages" >"$packages_stamp"
@@ -51,9 +57,13 @@ install_packages() {
   else
     echo "$torch_index does not answer: taking torch from the configured package index"
     pip install "$(pin torch)"
+    pip install --no-deps "$(pin torchvision)"
   fi
-  # Nothing is left to resolve. SGLang's own list of dependencies is ignored on purpose: it asks for CUDA.
-  pip install --no-deps -r "$here/requirements.txt"
+  # Nothing is left to resolve. SGLang's own list of dependencies is ignored on purpose: it asks for CUDA. uv takes half
+  # of pip's time here, but only pip sees a torch that is configured as lying on this machine's disk.
+  pip install "uv==$uv_version"
+  grep -vE '^torch(vision)?==' "$here/requirements.txt" |
+    VIRTUAL_ENV=$env_dir "$env_dir/bin/uv" pip install --quiet --compile-bytecode --no-deps -r -
 }
 
 install_kernels() {
@@ -68,13 +78,13 @@ install_kernels() {
 find_python() {
   local candidate
   for candidate in ${FARM_PYTHON:-python3.11 python3.12 python3.13}; do
-    # A name on the PATH may be a shim that stands for nothing: only running it tells.
-    if "$candidate" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+    # A name on the PATH may be a shim that stands for nothing, and Debian ships venv apart: only running it tells.
+    if "$candidate" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
       echo "$candidate"
       return
     fi
   done
-  echo "no Python 3.11 to 3.13 with venv found; name one with FARM_PYTHON" >&2
+  echo "no Python 3.11 to 3.13 with venv was found: install one (Debian: python3-venv) or name one with FARM_PYTHON" >&2
   return 1
 }
 
@@ -102,3 +112,5 @@ version_of() {
 }
 
 main
+# The farm's own plug-in changes with the farm, not with the engine: it has a stamp of its own.
+bash "$here/../install-plugin.sh" "$env_dir/bin/python"
