@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,6 +18,7 @@ from farm.plan import Ask, Stint, make_plan
 from farm.progress import Progress
 from farm.records import CellKey, Record
 
+SHOW_EVERY_S: Final = 900.0
 _WAIT_S: Final = 1.0
 _BATCH: Final = 512
 
@@ -27,6 +29,7 @@ class Dispatcher:
 
     Attributes:
         workers: the NodeWorker actors by slot name.
+        show: called now and then between records, to make the present results visible elsewhere.
         problems: what went wrong, one sentence each, in the order it happened.
         failed: variants that could not be run on some slot, with the last reason.
     """
@@ -37,6 +40,7 @@ class Dispatcher:
     progress: Progress
     folder: Path
     design: Literal["crossover", "dedicated"]
+    show: Callable[[], None]
     problems: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     _answered: dict[CellKey, str] = field(default_factory=dict)
@@ -45,6 +49,7 @@ class Dispatcher:
     _queues: dict[str, deque[Stint]] = field(default_factory=dict)
     _active: dict[Any, tuple[str, Stint]] = field(default_factory=dict)
     _yielded: dict[str, int] = field(default_factory=dict)
+    _shown: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
         """Return when every cell has a record, or no worker is left that could give one."""
@@ -54,6 +59,7 @@ class Dispatcher:
                 self._start_idle()
                 self._take(self._drain())
                 self.progress.tick()
+                self._show_now_and_then()
 
     def _deal(self) -> bool:
         """Plan what is missing over the slots that are left; false when there is nothing to do or nobody to do it."""
@@ -61,6 +67,12 @@ class Dispatcher:
         plan = make_plan(self.ask, list(self.workers), design=self.design, done=settled, barred=self._barred)
         self._queues = {slot: deque(stints) for slot, stints in plan.items()}
         return bool(plan)
+
+    def _show_now_and_then(self) -> None:
+        # Workers go on meanwhile: their records wait in Ray until they are taken.
+        if time.monotonic() - self._shown >= SHOW_EVERY_S:
+            self.show()
+            self._shown = time.monotonic()
 
     def _start_idle(self) -> None:
         busy = {slot for slot, _ in self._active.values()}

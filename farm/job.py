@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import signal
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -70,6 +72,9 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
         if arguments.dry_run:
             _show_plan(run, arguments.nodes or 1, console)
             return COMPLETE
+        # All paths are absolute by now. Ray may take a job's working directory away while the job still runs.
+        run.folder.parent.mkdir(parents=True, exist_ok=True)
+        os.chdir(run.folder.parent)
         return execute(run, arguments, console)
     except FarmError as error:
         console.print(Text(f"error: {error}"), style="bold red", highlight=False, soft_wrap=True)
@@ -107,21 +112,21 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         started = time.monotonic()
         if len(answered) < total:
             try:
-                problems, summary["failed_variants"] = _run_missing(run, arguments, journal, console, total)
+                problems, summary["failed_variants"] = _run_missing(run, arguments, journal, summary, console, total)
             except KeyboardInterrupt:
                 interrupted = True
         export(run.folder, journal, summary)
         missing = total - len(journal.answered())
         took = span(time.monotonic() - started)
     _say(console, f"{total - missing} / {total} cells answered, {took}")
-    _track(run, console)
+    _track(run, console, running=False)
     if missing < total:
         _show_comparison(run, console)
     return _close(run, arguments, missing, total, problems, interrupted, console)
 
 
 def _run_missing(
-    run: Run, arguments: argparse.Namespace, journal: Journal, console: Console, total: int
+    run: Run, arguments: argparse.Namespace, journal: Journal, summary: dict[str, Any], console: Console, total: int
 ) -> tuple[list[str], dict[str, str]]:
     # Ray is imported here so that bad input is refused before its start-up time.
     import ray
@@ -148,7 +153,8 @@ def _run_missing(
             raise InputError(next(iter(unfit.values())))
         fit = {name: worker for name, worker in workers.items() if name not in unfit}
         with Progress(console, total, len(journal.answered())) as progress:
-            dispatcher = Dispatcher(run.ask, fit, journal, progress, run.folder, run.sweep.design)
+            show = partial(_show_in_mlflow, run, journal, summary, console)
+            dispatcher = Dispatcher(run.ask, fit, journal, progress, run.folder, run.sweep.design, show)
             dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
             dispatcher.run()
         return dispatcher.problems, dispatcher.failed
@@ -156,16 +162,23 @@ def _run_missing(
         stop_workers(workers)
 
 
-def _track(run: Run, console: Console) -> None:
+def _show_in_mlflow(run: Run, journal: Journal, summary: dict[str, Any], console: Console) -> None:
+    """Let MLflow show what there is of a sweep that still runs."""
+    export(run.folder, journal, summary)
+    _track(run, console, running=True)
+
+
+def _track(run: Run, console: Console, *, running: bool) -> None:
     # MLflow is imported late: it takes seconds, and bad input should not wait for it.
     from farm import tracking
 
     try:
-        synced = tracking.sync(run.folder)
+        synced = tracking.sync(run.folder, running=running)
     except FarmError as error:
         _say(console, f"MLflow: {error}")
     else:
-        _say(console, f"MLflow UI: {synced.ui}")
+        if not running:
+            _say(console, f"MLflow UI: {synced.ui}")
 
 
 def _show_comparison(run: Run, console: Console) -> None:

@@ -174,6 +174,7 @@ def test_jobs_go_through_ray_job_submit(ray_cluster, sweep, farm_home):
         text=True,
     )
     assert shipped.returncode == 0, shipped.stdout + shipped.stderr
+    assert "MLflow UI" in shipped.stdout
     assert len(list((farm_home / "results").iterdir())) == 2
 
 
