@@ -76,8 +76,8 @@ def connect(before_local_start: Callable[[], None]) -> None:
         ray.init(address="auto", **settings)
     except ConnectionError:
         before_local_start()
-        # Ray asks for a token by default. One of this process alone keeps Ray from leaving one in the user's home, where
-        # it would change how the user's later clusters authenticate.
+        # Ray asks for a token by default. One of this process alone keeps Ray from leaving one in the home folder
+        # that later clusters would ask for.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         # Ray runs its workers, and so the engines that they start, at niceness 15 unless told otherwise: any other
         # process of the machine would then slow a measurement down.
