@@ -19,16 +19,28 @@ from typing import Any, Final
 import farm
 from farm.engine.command import EngineCommand, default_python, engine_command
 from farm.engine.emulated.answers import write_answers
-from farm.engine.running import RunningEngine, launch
+from farm.engine.evidence import read_processes
+from farm.engine.gate import evidence_folder, start_proven
+from farm.engine.needs import check_needs
+from farm.engine.running import RunningEngine
 from farm.engine.stream import Answer
-from farm.errors import EngineGone, EngineStartError, FarmError, InputError, RequestRefused, StreamBroken
+from farm.errors import (
+    EngineGone,
+    EngineStartError,
+    FarmError,
+    InputError,
+    RequestRefused,
+    StreamBroken,
+    VariantNotActive,
+)
 from farm.figures import graded, measured, start_times
 from farm.models import builtin_model
 from farm.paths import expand, farm_home
 from farm.plan import Stint
 from farm.prompts import Prompts
 from farm.records import CellKey, Record
-from farm.spec import Sweep
+from farm.spec import Sweep, Variant
+from farm.variants import must_be_seen, part
 from farm.workloads.items import Item, request_seed
 
 _LOG_PART_BYTES: Final = 256 * 1024
@@ -248,40 +260,56 @@ class EngineSlot:
             "hostname": socket.gethostname(),
             "started_at": datetime.now(UTC).isoformat(),
         }
+        variant = sweep.variant(variant_name)
+        seen = must_be_seen(sweep.args_of(variant), sweep.env_of(variant))
         try:
-            engine = await launch(
-                command,
-                log,
-                start_timeout_s=sweep.engine.start_timeout_s,
-                request_timeout_s=sweep.engine.request_timeout_s,
-            )
-            version = engine.server_info.get("version")
-            if sweep.engine.version and version != sweep.engine.version:
-                await engine.stop()
-                raise EngineStartError(
-                    f"the engine is SGLang {version} and the sweep is pinned to {sweep.engine.version} (engine.version)"
-                )
+            await self._check_needs(variant)
+            engine, evidence = await start_proven(command, log, sweep.engine, seen)
         except FarmError as error:
-            failed = report | {"status": "failed", "reason": str(error)}
+            failed = report | {
+                "status": "not-active" if isinstance(error, VariantNotActive) else "failed",
+                "reason": str(error),
+                "evidence": {"source": "processes", "processes": read_processes(evidence_folder(log))},
+            }
             self._reports.append(EngineReport(engine_id, failed, _log_text(log)))
             raise
         report |= {
             "status": "started",
             **start_times(engine.server_info, engine.start_s, emulated=sweep.engine.kind == "emulated"),
-            "version": version,
+            "version": engine.server_info.get("version"),
             "server_info": engine.server_info,
+            "evidence": evidence,
         }
         self._reports.append(EngineReport(engine_id, report))
         return _Current(engine_id, engine, report)
 
+    async def _check_needs(self, variant: Variant) -> None:
+        """Refuse a variant that this node cannot run before its engine costs minutes."""
+        sweep = self.assignment.sweep
+        if sweep.engine.kind == "emulated":
+            return
+        missing = await asyncio.to_thread(
+            check_needs,
+            {name: part(name).needs for name in variant.parts},
+            sweep.args_of(variant),
+            python=self._python(),
+            model_path=self._model_path(),
+            device=sweep.engine.device,
+        )
+        if missing:
+            raise EngineStartError("; ".join(missing))
+
+    def _model_path(self) -> str:
+        model = self.assignment.sweep.model
+        if model.path.startswith("builtin:"):
+            return str(builtin_model(model.path.removeprefix("builtin:")))
+        return expand(model.path) if model.is_local else model.path
+
     def _command(self, variant_name: str) -> EngineCommand:
         sweep = self.assignment.sweep
-        model_path = sweep.model.path
-        if model_path.startswith("builtin:"):
-            model_path = str(builtin_model(model_path.removeprefix("builtin:")))
-        elif sweep.model.is_local:
-            model_path = expand(model_path)
-        command = engine_command(sweep, sweep.variant(variant_name), model_path=model_path, python=self._python())
+        command = engine_command(
+            sweep, sweep.variant(variant_name), model_path=self._model_path(), python=self._python()
+        )
         if sweep.engine.kind == "emulated":
             command = EngineCommand(command.argv, self._emulation_env() | command.env)
         return command

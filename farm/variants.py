@@ -3,6 +3,9 @@
 A `Part` is one optimisation: the settings it adds, and the settings it cannot live with. A variant is the ground
 `baseline` with parts laid over it in the order of its name; a later part wins over an earlier one for the same
 argument. A value of `None` takes an argument away. `{model}` in a value stands for the model that is measured.
+
+What an engine must show before a figure of it counts follows from the resolved settings (`must_be_seen`), so it holds
+for a user's own variants as well.
 """
 
 from __future__ import annotations
@@ -12,11 +15,28 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import combinations
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, Literal
 
 from farm.errors import InputError
 
 ArgValue = bool | int | float | str | list[str] | None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a node must have for a part.
+
+    Attributes:
+        gpu: refused on a CPU engine.
+        capability: least compute capability of the GPU, where there is one.
+        package: distribution that must be installed in the engine's environment.
+        draft_layer: the model must bring its own layer for multi-token prediction.
+    """
+
+    gpu: bool = False
+    capability: tuple[int, int] | None = None
+    package: str | None = None
+    draft_layer: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,41 +48,46 @@ class Part:
         args: SGLang server arguments without the leading dashes; `True` is a bare flag, `None` takes one away.
         env: environment of the engine process.
         excludes: arguments that make it meaningless, each with the reason.
-        needs_gpu: refused on a CPU engine.
+        needs: what its node must have.
     """
 
     about: str
     args: Mapping[str, ArgValue] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     excludes: Mapping[str, str] = field(default_factory=dict)
-    needs_gpu: bool = False
+    needs: Needs = Needs()
 
 
 BASELINE: Final = "baseline"
+FP8_HEAD_VARIABLE: Final = "SGLANG_ENABLE_FP8_LM_HEAD"
+SIMULATED_ACCEPTANCE_VARIABLE: Final = "SGLANG_SIMULATE_ACC_LEN"
+# Speculation whose drafts come from a model; these draft with the target's own head.
+_SHARED_HEAD_ALGORITHMS: Final = ("NEXTN", "EAGLE")
 
 CATALOGUE: Final[Mapping[str, Part]] = MappingProxyType(
     {
         BASELINE: Part(
             about="FlashInfer MXFP4 MoE kernels, BF16 LM head with FP32 output, no speculation",
             args={"moe-runner-backend": "flashinfer_mxfp4", "enable-fp32-lm-head": True},
-            needs_gpu=True,
+            needs=Needs(gpu=True, capability=(9, 0), package="flashinfer-python"),
         ),
         "humming": Part(
             about="Humming MoE kernels in place of FlashInfer MXFP4",
             args={"moe-runner-backend": "humming"},
             env={"HUMMING_COMPILER": "nvrtc"},
-            needs_gpu=True,
+            needs=Needs(gpu=True, capability=(7, 5), package="humming-kernels"),
         ),
         "marlin": Part(
             about="Marlin W4A16 MoE kernels in place of FlashInfer MXFP4",
             args={"moe-runner-backend": "marlin"},
-            needs_gpu=True,
+            needs=Needs(gpu=True, capability=(8, 0)),
         ),
         "fp8-head": Part(
             about="LM head quantised to FP8 when the model is loaded, in place of the FP32-output head",
             args={"enable-fp32-lm-head": None},
-            env={"SGLANG_ENABLE_FP8_LM_HEAD": "1"},
+            env={FP8_HEAD_VARIABLE: "1"},
             excludes={"enable-fp32-lm-head": "an FP8 head and an FP32-output head exclude each other"},
+            needs=Needs(capability=(8, 9)),
         ),
         "nextn": Part(
             about="NEXTN multi-token prediction: 3 draft steps, 4 verified tokens a round",
@@ -73,6 +98,7 @@ CATALOGUE: Final[Mapping[str, Part]] = MappingProxyType(
                 "speculative-eagle-topk": 1,
                 "speculative-num-draft-tokens": 4,
             },
+            needs=Needs(draft_layer=True),
         ),
         "dspark": Part(
             about="DSPARK block drafter with its own draft model",
@@ -80,7 +106,7 @@ CATALOGUE: Final[Mapping[str, Part]] = MappingProxyType(
                 "speculative-algorithm": "DSPARK",
                 "speculative-draft-model-path": "inclusionAI/Ling-3.0-flash-dspark",
             },
-            needs_gpu=True,
+            needs=Needs(gpu=True),
         ),
     }
 )
@@ -91,6 +117,26 @@ FACTORIAL: Final = (
     BASELINE,
     *("+".join(chosen) for size in (1, 2, 3) for chosen in combinations(_FACTORS, size)),
 )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an engine must show of itself when a variant's settings are really active.
+
+    Attributes:
+        moe_backend: the runner that every MoE layer of the target must hold; None: any.
+        head: `fp8` or `fp32-output`; None: as the model has it.
+        speculation: the algorithm asked for; None: there must be none.
+        steps, draft_tokens: settings of the drafts; None: any.
+        shared_head: the draft must hold the target's own head module.
+    """
+
+    moe_backend: str | None
+    head: Literal["fp8", "fp32-output"] | None
+    speculation: str | None
+    steps: int | None = None
+    draft_tokens: int | None = None
+    shared_head: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,18 +184,45 @@ def contradictions(parts: list[str], args: Mapping[str, ArgValue], env: Mapping[
     """What is impossible in a variant's resolved settings, each as a sentence that names both sides."""
     found: list[str] = []
     if device == "cpu":
-        found += [f"'{name}' needs a GPU and engine.device is cpu" for name in parts if part(name).needs_gpu]
+        found += [f"'{name}' needs a GPU and engine.device is cpu" for name in parts if part(name).needs.gpu]
     for name in parts:
         for arg, reason in part(name).excludes.items():
             if args.get(arg) not in (None, False):
                 found.append(f"'{name}' is set beside --{arg}: {reason}")
-    fp8_head = env.get("SGLANG_ENABLE_FP8_LM_HEAD", "").lower() in ("1", "true")
-    if fp8_head and "fp8-head" not in parts and args.get("enable-fp32-lm-head"):
+    if _fp8_head(env) and "fp8-head" not in parts and args.get("enable-fp32-lm-head"):
         found.append(
-            "SGLANG_ENABLE_FP8_LM_HEAD is set beside --enable-fp32-lm-head: "
+            f"{FP8_HEAD_VARIABLE} is set beside --enable-fp32-lm-head: "
             + CATALOGUE["fp8-head"].excludes["enable-fp32-lm-head"]
+        )
+    if env.get(SIMULATED_ACCEPTANCE_VARIABLE, "-1") not in ("", "-1") and args.get("load-format") != "dummy":
+        found.append(
+            f"{SIMULATED_ACCEPTANCE_VARIABLE} is set without --load-format dummy: acceptance would be made up, and the "
+            "answers would not be the model's"
         )
     algorithm = args.get("speculative-algorithm")
     if algorithm and algorithm != "NGRAM" and not args.get("speculative-draft-model-path"):
         found.append(f"--speculative-algorithm {algorithm} is set without --speculative-draft-model-path")
     return found
+
+
+def must_be_seen(args: Mapping[str, ArgValue], env: Mapping[str, str]) -> Seen:
+    """What follows from a variant's resolved settings for the engine that runs them."""
+    backend = args.get("moe-runner-backend")
+    fp8 = _fp8_head(env)
+    algorithm = args.get("speculative-algorithm")
+    return Seen(
+        moe_backend=str(backend) if backend not in (None, False, "auto") else None,
+        head="fp8" if fp8 else "fp32-output" if args.get("enable-fp32-lm-head") else None,
+        speculation=str(algorithm) if algorithm else None,
+        steps=_count(args.get("speculative-num-steps")),
+        draft_tokens=_count(args.get("speculative-num-draft-tokens")),
+        shared_head=fp8 and algorithm in _SHARED_HEAD_ALGORITHMS,
+    )
+
+
+def _fp8_head(env: Mapping[str, str]) -> bool:
+    return env.get(FP8_HEAD_VARIABLE, "").lower() in ("1", "true", "yes", "on")
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int else None

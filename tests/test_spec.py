@@ -84,6 +84,18 @@ def test_factorial_is_every_combination(tmp_path):
             {"variants": [{"name": "v", "args": {"speculative-algorithm": "EAGLE"}}]},
             ["'v'", "EAGLE", "--speculative-draft-model-path"],
         ),
+        (
+            {
+                "variants": [
+                    {"name": "v", "env": {"SGLANG_ENABLE_FP8_LM_HEAD": "1"}, "args": {"enable-fp32-lm-head": True}}
+                ]
+            },
+            ["'v'", "SGLANG_ENABLE_FP8_LM_HEAD", "--enable-fp32-lm-head"],
+        ),
+        (
+            {"variants": [{"name": "v", "env": {"SGLANG_SIMULATE_ACC_LEN": "3"}}]},
+            ["'v'", "SGLANG_SIMULATE_ACC_LEN", "--load-format dummy"],
+        ),
         ({"workloads": {}}, ["workloads"]),
         ({"workloads": {"s": {"kind": "syntetic"}}}, ["workloads.s", "syntetic"]),
         ({"workloads": {"s": {"kind": "synthetic", "input_tokens": 0}}}, ["workloads.s.input_tokens", "not 0"]),

@@ -20,6 +20,7 @@ Environment:
 - `FARM_EMULATION_LAUNCH`: number of this launch on its node, from 0; the first start of a node is a cold one.
 - `FARM_EMULATION_NODE`: name of the node.
 - `FARM_EMULATION_FAULTS`: what is to go wrong, as JSON (`faults.py`).
+- `FARM_EVIDENCE_DIR`: folder that receives evidence of what is active, in the form of the farm's SGLang plug-in.
 - `SGLANG_ENABLE_FP8_LM_HEAD=1`: FP8 LM head, as for a real engine that has it.
 
 Not emulated: any slowing of requests by others that run beside them (`--max-running-requests` above 1 only admits

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from farm.engine.emulated import replies
+from farm.engine.emulated import evidence, replies
 from farm.engine.emulated.answers import Answers
 from farm.engine.emulated.arguments import SPEED, START_SPEED, resolve, setup_of
 from farm.engine.emulated.faults import Faults, faults_from
@@ -56,6 +56,8 @@ def main(argv: list[str], environment: Mapping[str, str]) -> int:
     if faults.fail_start:
         raise RuntimeError("Not enough memory. Please try to increase --mem-fraction-static.")
     _log(f"Load weight end. elapsed={started.load_weight_s:.2f} s, type=BailingMoeV3ForCausalLM, mem usage=63.00 GB.")
+    if environment.get("FARM_EVIDENCE_DIR"):
+        evidence.write(Path(environment["FARM_EVIDENCE_DIR"]), args, setup)
     engine = _engine(argv, args, setup, faults, answers, started, environment)
     asyncio.run(_serve(engine, args, refuses_to_end=faults.refuse_sigterm))
     return 0

@@ -1,0 +1,76 @@
+"""The gate at work in an engine slot: a variant that is not really on yields its reason and evidence, and no record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from farm.node import Assignment, EngineReport, EngineSlot, StintFailed
+from farm.plan import make_plan
+from farm.records import Record
+from farm.results import ask_of
+from farm.spec import Sweep
+from farm.workloads.build import build
+
+SLOWEST = {"emulation-speed": 200, "emulation-start-speed": 1000}
+FAULTY = {"FARM_EMULATION_FAULTS": json.dumps({"silent_fallback": True})}
+
+
+def events_of(variants):
+    """What a slot yields for each variant of a small emulated sweep."""
+    sweep = Sweep.model_validate(
+        {
+            "name": "gate",
+            "model": {"path": "/nowhere-but-emulated"},
+            "engine": {"kind": "emulated", "device": "cpu", "args": SLOWEST},
+            "variants": variants,
+            "workloads": {"w": {"kind": "synthetic", "requests": 2, "input_tokens": 32, "output_tokens": 8}},
+            "warmup_requests": 0,
+        }
+    )
+    items = build(sweep)
+    assignment = Assignment("gate", sweep, {name: {i.item_id: i for i in entries} for name, entries in items.items()})
+    slot = EngineSlot("one", "this machine", assignment)
+
+    async def collect():
+        found = {}
+        for stint in make_plan(ask_of(sweep, items), ["one"], design="crossover")["one"]:
+            found[stint.variant] = [event async for event in slot.run(stint)]
+        return found
+
+    return asyncio.run(collect())
+
+
+def test_a_variant_that_is_not_active_yields_no_record_and_the_others_go_on(farm_home):
+    events = events_of(
+        [
+            {"name": "plain", "args": {"moe-runner-backend": "flashinfer_mxfp4"}},
+            {"name": "fallen", "args": {"moe-runner-backend": "humming"}, "env": FAULTY},
+            {"name": "humming", "args": {"moe-runner-backend": "humming"}},
+        ]
+    )
+    for variant in ("plain", "humming"):
+        records = [event for event in events[variant] if isinstance(event, Record)]
+        assert [record.error for record in records] == [None, None]
+        (started, *_) = (event.values for event in events[variant] if isinstance(event, EngineReport))
+        assert started["status"] == "started"
+        assert started["evidence"]["source"] == "processes"
+        assert started["evidence"]["probe"]["tokens"] == 64
+    report, failure = events["fallen"]
+    assert isinstance(report, EngineReport)
+    assert isinstance(failure, StintFailed)
+    assert report.values["status"] == "not-active"
+    assert "experts run on flashinfer_mxfp4" in report.values["reason"] == failure.reason
+    assert report.values["evidence"]["processes"][0]["models"]
+    assert report.log
+
+
+@pytest.mark.parametrize("fault", [{"impossible_counts_after": 1}, {"truncate_after": 1}])
+def test_an_engine_that_breaks_in_the_probe_is_a_failed_start(farm_home, fault):
+    """The first generation proves that it is ready, the second is the probe."""
+    events = events_of([{"name": "broken", "env": {"FARM_EMULATION_FAULTS": json.dumps(fault)}}])
+    report, failure = events["broken"]
+    assert report.values["status"] == "failed"
+    assert isinstance(failure, StintFailed)

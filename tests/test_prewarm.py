@@ -1,0 +1,59 @@
+"""Preparation: what would be compiled, how many compilers fit, and the job on a real cluster."""
+
+import json
+import subprocess
+import sys
+
+from support import RAY, REPOSITORY
+
+from farm.prewarm import compilers_at_once, prewarm_node, short_command
+from farm.spec import load_sweep
+
+SWEEPS = REPOSITORY / "jobs" / "sweeps"
+
+
+def test_compilers_are_bounded_by_memory_and_processor():
+    assert compilers_at_once(102, cpus=20) == 12
+    assert compilers_at_once(512, cpus=20) == 20
+    assert compilers_at_once(3, cpus=20) == 1
+
+
+def test_the_short_engine_is_the_variants_own_with_dummy_weights_and_few_layers():
+    sweep = load_sweep(SWEEPS / "ling-flash-ladder.yaml")
+    command = short_command(sweep, sweep.variant("humming+fp8-head+nextn"), 6, "/model", "python")
+    argv = list(command.argv)
+
+    def value(flag):
+        return argv[argv.index(flag) + 1]
+
+    assert value("--load-format") == "dummy"
+    assert json.loads(value("--json-model-override-args")) == {"num_hidden_layers": 6}
+    assert value("--moe-runner-backend") == "humming"
+    assert value("--speculative-draft-model-path") == "/model"
+    assert "--disable-cuda-graph" in argv
+    assert command.env["SGLANG_ENABLE_FP8_LM_HEAD"] == "1"
+    whole = short_command(sweep, sweep.variant("baseline"), 0, "/model", "python")
+    assert "--json-model-override-args" not in whole.argv
+
+
+def test_a_cpu_engine_has_nothing_to_compile():
+    report = prewarm_node("here", load_sweep(SWEEPS / "quickstart.yaml"), 6)
+    assert "nothing to compile" in report.note
+    assert report.steps == []
+
+
+def test_the_job_reports_for_every_node(ray_cluster):
+    submit = [RAY, "job", "submit", "--address", ray_cluster.dashboard, "--working-dir", "."]
+    command = [*submit, "--", sys.executable, "jobs/prewarm.py", "quickstart"]
+    done = subprocess.run(command, env=ray_cluster.env, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    for node in ("one", "two"):
+        assert f"{node}: nothing to compile: the engine runs on the CPU" in done.stdout
+
+
+def test_bad_input_is_refused_before_ray_starts():
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "jobs" / "prewarm.py", "no-such-sweep"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "no-such-sweep" in done.stdout
