@@ -73,6 +73,9 @@ def connect(before_local_start: Callable[[], None]) -> None:
         "logging_level": "error",
     }
     try:
+        # `local` is Ray's own word for a cluster of its own.
+        if os.environ.get("RAY_ADDRESS") == "local":
+            raise ConnectionError
         ray.init(address="auto", **settings)
     except ConnectionError:
         before_local_start()

@@ -19,4 +19,9 @@ if ! ray status >/dev/null 2>&1; then
     ray start --head --node-ip-address 127.0.0.1 --dashboard-host 127.0.0.1 --dashboard-port 8265 >/dev/null
     trap 'ray stop >/dev/null 2>&1' EXIT
 fi
+# The agents that run jobs come up a little after Ray itself.
+for _ in $(seq 30); do
+    if ray job submit --address http://127.0.0.1:8265 -- true >/dev/null 2>&1; then break; fi
+    sleep 2
+done
 ray job submit --address http://127.0.0.1:8265 jobs/sweep.py

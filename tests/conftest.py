@@ -2,10 +2,9 @@
 
 import os
 import secrets
-import subprocess
 
 import pytest
-from support import CPU_ENGINE, HOME, RAY, REPOSITORY, Cluster, free_port
+from support import CPU_ENGINE, HOME, Cluster, free_port
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +28,6 @@ def farm_home(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def ray_cluster(tmp_path_factory):
     """A head node and a second node, `one` and `two`, with one CPU each, and a job server."""
-    assert subprocess.run([RAY, "status"], capture_output=True).returncode != 0, "stop the running Ray first: ray stop"
     port, dashboard = free_port(), free_port()
     env = os.environ | {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -39,16 +37,18 @@ def ray_cluster(tmp_path_factory):
         "RAY_ADDRESS": f"127.0.0.1:{port}",
     }
     env.pop("FARM_HOME", None)
-    start = [
-        RAY, "start", "--head", "--node-ip-address", "127.0.0.1", "--port", str(port), "--node-name", "one",
-        "--num-cpus", "1", "--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard),
-    ]  # fmt: skip
-    subprocess.run(start, env=env, check=True, capture_output=True, cwd=REPOSITORY)
     cluster = Cluster(env, f"127.0.0.1:{port}", f"http://127.0.0.1:{dashboard}")
-    second = cluster.add_node("two")
+    nodes = []
     try:
+        nodes.append(cluster.start_head("one", port, dashboard))
+        cluster.wait_for(["one"])
+        nodes.append(cluster.add_node("two"))
         cluster.wait_for(["one", "two"])
+        cluster.wait_for_jobs()
         yield cluster
     finally:
-        second.terminate()
-        subprocess.run([RAY, "stop", "--force"], env=env, capture_output=True)
+        # `ray stop` would end every Ray of this machine; these end their own.
+        for node in reversed(nodes):
+            node.terminate()
+        for node in nodes:
+            node.wait(60)

@@ -24,15 +24,34 @@ class Cluster:
     address: str
     dashboard: str
 
+    def start_head(self, name, port, dashboard):
+        """Start the head node, with a job server; returns its process."""
+        return self._start(
+            "--head", "--node-ip-address", "127.0.0.1", "--port", str(port), "--node-name", name, "--num-cpus", "1",
+            "--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard),
+        )  # fmt: skip
+
     def add_node(self, name, cpus=1):
         """Start one more raylet under its own name; returns its process."""
+        return self._start("--address", self.address, "--node-name", name, "--num-cpus", str(cpus))
+
+    def _start(self, *arguments):
         return subprocess.Popen(
-            [RAY, "start", "--address", self.address, "--node-name", name, "--num-cpus", str(cpus), "--block"],
+            [RAY, "start", "--block", *arguments],
             env=self.env,
+            cwd=REPOSITORY,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def wait_for_jobs(self):
+        """Wait until a job can be submitted: the agents that run jobs come up after their nodes."""
+        deadline = time.monotonic() + 120
+        submit = [RAY, "job", "submit", "--address", self.dashboard, "--", "true"]
+        while subprocess.run(submit, env=self.env, capture_output=True).returncode != 0:
+            assert time.monotonic() < deadline, "the cluster takes no jobs"
+            time.sleep(2)
 
     def alive(self):
         """Names of the nodes that are alive."""

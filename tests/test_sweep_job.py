@@ -194,7 +194,7 @@ def test_jobs_go_through_ray_job_submit(ray_cluster, sweep, farm_home):
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_status_2(farm_home, arguments, needles):
-    done = run_sweep(*arguments)
+    done = run_sweep(*arguments, env=os.environ | {"RAY_ADDRESS": "local"})
     said = done.stdout + done.stderr
     assert done.returncode == 2, said
     assert "Traceback" not in said
