@@ -229,9 +229,9 @@ torch.set_num_threads(1)
 trunk, _ = load(demo.model_path())
 trunk = trunk.float()
 tokenizer = load_tokenizer(demo.model_path())
-questions = [json.loads(line)["question"] for line in demo.test_path().read_text().splitlines()[:12]]
+questions = [json.loads(line)["question"] for line in demo.test_path().read_text().splitlines()[:8]]
 prompts = [tokenizer.encode(prompt_text(question, thinking=True)).ids for question in questions]
-answered = answer_greedily(trunk, prompts, 96)
+answered = answer_greedily(trunk, prompts, 72)
 width = answered.tokens.shape[1]
 same = positions = difference = norm = 0
 weight = trunk.lm_head.weight.data.bfloat16()
@@ -261,6 +261,6 @@ def test_the_head_of_a_trained_model_agrees_on_99_percent(cpu_engine):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     print(found)
-    assert found["positions"] > 500
+    assert found["positions"] > 400
     assert found["agreement"] >= 0.99
     assert 0 < found["error"] < 0.04
