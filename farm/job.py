@@ -119,9 +119,11 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         missing = total - len(journal.answered())
         took = span(time.monotonic() - started)
     _say(console, f"{total - missing} / {total} cells answered, {took}")
-    _track(run, console, running=False)
+    ui = _track(run, console, running=False)
     if missing < total:
         _show_comparison(run, console)
+    if ui:
+        _say(console, f"MLflow UI: {ui}")
     return _close(run, arguments, missing, total, problems, interrupted, console)
 
 
@@ -168,17 +170,16 @@ def _show_in_mlflow(run: Run, journal: Journal, summary: dict[str, Any], console
     _track(run, console, running=True)
 
 
-def _track(run: Run, console: Console, *, running: bool) -> None:
+def _track(run: Run, console: Console, *, running: bool) -> str | None:
+    """Bring MLflow up to date; returns how to open its UI."""
     # MLflow is imported late: it takes seconds, and bad input should not wait for it.
     from farm import tracking
 
     try:
-        synced = tracking.sync(run.folder, running=running)
+        return tracking.sync(run.folder, running=running).ui
     except FarmError as error:
         _say(console, f"MLflow: {error}")
-    else:
-        if not running:
-            _say(console, f"MLflow UI: {synced.ui}")
+        return None
 
 
 def _show_comparison(run: Run, console: Console) -> None:

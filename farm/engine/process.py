@@ -19,7 +19,8 @@ from typing import Final
 from farm.engine import guard
 from farm.engine.command import EngineCommand
 
-GRACE_S: Final = 10.0
+# An engine is idle when it is stopped, and SGLang alone takes 5 to 20 s to notice SIGTERM.
+GRACE_S: Final = 3.0
 _LOG_TAIL_BYTES: Final = 64 * 1024
 _NOT_FOR_ENGINES: Final = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY|ACCESS_KEY", re.IGNORECASE)
 # What names the cause in an SGLang log, the last such line winning.
