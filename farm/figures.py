@@ -26,6 +26,16 @@ def start_times(server_info: Mapping[str, Any], start_s: float, *, emulated: boo
     }
 
 
+def surroundings(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions and GPU as the engine's own processes saw them, as fields of an engine report; empty where unknown."""
+    processes = evidence.get("processes") or []
+    versions: dict[str, str] = {}
+    for process in processes:
+        versions |= {name: version for name, version in process.get("versions", {}).items() if version}
+    gpu: Mapping[str, Any] = next((process["gpu"] for process in processes if process.get("gpu")), {})
+    return {"versions": versions, "hardware": {key: value for key, value in gpu.items() if value is not None}}
+
+
 def measured(answer: Answer, *, ends_by_itself: bool) -> dict[str, Any]:
     """The figures of an answer, as fields of a `Record`."""
     meta = answer.meta

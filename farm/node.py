@@ -33,7 +33,7 @@ from farm.errors import (
     StreamBroken,
     VariantNotActive,
 )
-from farm.figures import graded, measured, start_times
+from farm.figures import graded, measured, start_times, surroundings
 from farm.models import builtin_model
 from farm.paths import expand, farm_home
 from farm.plan import Stint
@@ -276,6 +276,7 @@ class EngineSlot:
         report |= {
             "status": "started",
             **start_times(engine.server_info, engine.start_s, emulated=sweep.engine.kind == "emulated"),
+            **surroundings(evidence),
             "version": engine.server_info.get("version"),
             "server_info": engine.server_info,
             "evidence": evidence,
