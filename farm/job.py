@@ -65,8 +65,9 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
     # Where the output is no terminal nobody knows its width; the tables are made for 100 columns.
     console = Console() if sys.stdout.isatty() else Console(width=100)
     arguments = _arguments(argv)
-    # `ray job stop` and a plain kill end a sweep as Ctrl-C does.
-    signal.signal(signal.SIGTERM, _interrupt)
+    # `ray job stop` and a plain kill end a sweep as Ctrl-C does, which a process started in the background may ignore.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         run = prepare(arguments, sweeps)
         if arguments.dry_run:

@@ -83,7 +83,7 @@ def test_two_nodes_share_a_sweep_and_keep_pairs_together(ray_cluster, sweep, far
 def test_a_killed_driver_goes_on_where_it_stopped(ray_cluster, sweep, farm_home):
     env = environment(ray_cluster, farm_home)
     driver = subprocess.Popen(
-        sweep_command(sweep, "--set", "engine.args.emulation-speed=40"), env=env, stdout=subprocess.DEVNULL
+        sweep_command(sweep, "--set", "engine.args.emulation-speed=100"), env=env, stdout=subprocess.DEVNULL
     )
     answered = wait_for_records(farm_home, at_least=10)
     driver.send_signal(signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_a_killed_driver_goes_on_where_it_stopped(ray_cluster, sweep, farm_home)
     while engines_left():
         assert time.monotonic() < deadline, engines_left()
         time.sleep(0.5)
-    done = run_sweep(sweep, "--set", "engine.args.emulation-speed=40", env=env)
+    done = run_sweep(sweep, "--set", "engine.args.emulation-speed=100", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     kept = int(done.stdout.split(" already answered")[0].split()[-1])
     assert answered <= kept < CELLS
@@ -119,7 +119,7 @@ def wait_for_records(farm_home, at_least):
 
 def test_interrupt_ends_cleanly_and_says_how_to_go_on(ray_cluster, sweep, farm_home):
     driver = subprocess.Popen(
-        sweep_command(sweep, "--set", "engine.args.emulation-speed=40"),
+        sweep_command(sweep, "--set", "engine.args.emulation-speed=100"),
         env=environment(ray_cluster, farm_home),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -166,8 +166,9 @@ def test_jobs_go_through_ray_job_submit(ray_cluster, sweep, farm_home):
     )
     assert plain.returncode == 0, plain.stdout + plain.stderr
     check_complete(only_result(farm_home))
+    few = ["--set", "workloads.gsm8k.questions=4"]
     shipped = subprocess.run(
-        [*submit, "--working-dir", ".", "--", "python", "jobs/sweep.py", str(sweep), "--fresh"],
+        [*submit, "--working-dir", ".", "--", "python", "jobs/sweep.py", str(sweep), *few],
         env=env,
         cwd=REPOSITORY,
         capture_output=True,

@@ -26,7 +26,7 @@ def test_a_server_that_is_down_is_said_within_seconds(home: Path, tmp_path: Path
     with pytest.raises(TrackingError) as caught:
         sync(folder, uri=f"http://someone:{sweeps.SECRET}@127.0.0.1:{free_port()}")
 
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     message = str(caught.value)
     assert "connection was refused" in message
     assert f"-m farm.tracking sync {folder}" in message
@@ -42,7 +42,7 @@ def test_a_server_that_never_answers_is_given_up(home: Path, tmp_path: Path, mon
         started = time.monotonic()
         with pytest.raises(TrackingError, match="did not answer in time"):
             sync(folder, uri=f"http://127.0.0.1:{listener.getsockname()[1]}")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
 
 
 def test_a_locked_database_is_waited_for(home: Path, tmp_path: Path):
