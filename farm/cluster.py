@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import farm
-from farm.errors import InputError
+from farm.errors import InputError, first_line
 from farm.node import Assignment, EngineReport, EngineSlot, StintFailed
 from farm.plan import Stint
 from farm.records import Record
@@ -145,7 +145,7 @@ def check_workers(workers: dict[str, Any]) -> dict[str, str]:
         except ray.exceptions.RayTaskError as error:
             missing[asked[reference]] = str(error.cause)
         except ray.exceptions.RayError as error:
-            missing[asked[reference]] = f"its worker did not start: {_first_line(error)}"
+            missing[asked[reference]] = f"its worker did not start: {first_line(error)}"
     for reference in late:
         missing[asked[reference]] = (
             f"its worker did not start within {_CHECK_TIMEOUT_S:g} s: the node's CPUs or GPUs are taken by another job"
@@ -157,7 +157,3 @@ def _name(node: dict[str, Any]) -> str:
     """The name given by `ray start --node-name`, else the host's."""
     given = str(node.get("NodeName") or "")
     return given if given and given != node["NodeManagerAddress"] else str(node["NodeManagerHostname"])
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import ray
 
 from farm.cluster import Event
+from farm.errors import first_line
 from farm.journal import Journal
 from farm.node import EngineReport, StintFailed
 from farm.plan import Ask, Stint, make_plan
@@ -152,8 +153,7 @@ class Dispatcher:
             self._barred.add((slot, failure.variant))
 
     def _lose(self, slot: str, stint: Stint, error: Exception) -> None:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        message = f"slot {slot} was lost while it ran {stint.variant}: {first}"
+        message = f"slot {slot} was lost while it ran {stint.variant}: {first_line(error)}"
         self.problems.append(message)
         self.progress.say(message)
         self.workers.pop(slot, None)

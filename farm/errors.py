@@ -15,6 +15,11 @@ FarmError
 from __future__ import annotations
 
 
+def first_line(error: BaseException) -> str:
+    """An error of somebody else's in one line: the first of its message, or its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class FarmError(Exception):
     """Anything the farm reports to its user as one sentence instead of a traceback."""
 

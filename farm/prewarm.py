@@ -34,7 +34,7 @@ from rich.text import Text
 from farm.engine.command import EngineCommand, default_python, engine_command
 from farm.engine.needs import find_gpu
 from farm.engine.running import launch
-from farm.errors import EngineStartError, FarmError, InputError
+from farm.errors import EngineStartError, FarmError, InputError, first_line
 from farm.models import builtin_model
 from farm.paths import expand, farm_home
 from farm.sglang_plugin.caches import cache_state
@@ -200,8 +200,7 @@ def _on_every_node(sweep: Sweep, layers: int) -> list[NodeReport]:
     try:
         reports: list[NodeReport] = ray.get(running)
     except ray.exceptions.RayError as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"a node was lost while it compiled: {first}") from error
+        raise InputError(f"a node was lost while it compiled: {first_line(error)}") from error
     return reports
 
 
