@@ -37,6 +37,20 @@ FARM_OWNED_ARGS: Final = {
     "skip-server-warmup": "nothing: the farm warms every engine up itself",
 }
 
+# Engine settings that say where and how patiently, not what: a sweep goes on after one of them has changed.
+_NOT_ASKED: Final = {
+    "start_timeout_s",
+    "request_timeout_s",
+    "stall_timeout_s",
+    "lost_node_wait_s",
+    "attempts",
+    "python",
+    "cpus",
+    "slots_per_node",
+    "node_labels",
+    "resources",
+}
+
 
 class Model(BaseModel):
     """Strict base: an unknown field is an error, values do not change after loading."""
@@ -79,8 +93,14 @@ class EngineSettings(Model):
     version: str | None = Field(default="0.5.23", description="the SGLang version the sweep is pinned to")
     cpus: float = Field(default=1, ge=0, description="Ray CPUs that one engine's worker reserves")
     slots_per_node: int = Field(default=1, ge=1, le=256, description="engines on one node, where they need no GPU")
+    node_labels: dict[str, str] = Field(default={}, description="only nodes that carry all these Ray labels")
+    resources: dict[str, float] = Field(default={}, description="Ray resources that one engine's worker reserves too")
     start_timeout_s: float = Field(default=1800, gt=0)
     request_timeout_s: float = Field(default=3600, gt=0)
+    stall_timeout_s: float = Field(default=300, gt=0, description="longest silence of an engine amid an answer")
+    lost_node_wait_s: float = Field(
+        default=0, ge=0, description="how long the cells of a lost node wait for its return before they go to others"
+    )
     attempts: int = Field(default=2, ge=1, le=10, description="tries of one cell, each later one on a fresh engine")
 
     @field_validator("args")
@@ -135,6 +155,9 @@ class Gsm8kWorkload(WorkloadBase):
     thinking: bool = True
     instruction: bool = Field(default=True, description="false: the bare question, for a model trained on such")
     sampling: Sampling = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
+    output_tokens: int | None = Field(
+        default=None, ge=1, description="every answer has exactly this many tokens and is not graded: speed alone"
+    )
 
 
 class SyntheticWorkload(WorkloadBase):
@@ -245,10 +268,7 @@ class Sweep(Model):
         """
         asked = self.model_dump(
             mode="json",
-            exclude={
-                "about": True,
-                "engine": {"start_timeout_s", "request_timeout_s", "attempts", "python", "cpus", "slots_per_node"},
-            },
+            exclude={"about": True, "engine": _NOT_ASKED},
         )
         asked["variants"] = [{"name": v.name, "args": self.args_of(v), "env": self.env_of(v)} for v in self.variants]
         canonical = json.dumps({"asked": asked, "items": items_digest}, sort_keys=True, separators=(",", ":"))

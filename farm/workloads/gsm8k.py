@@ -50,6 +50,9 @@ def items(spec: Gsm8kWorkload) -> list[Item]:
     """
     shown = _examples(spec)
     instruction = f"{INSTRUCTION}\n\nQuestion: " if spec.instruction else ""
+    sampling = spec.sampling.model_dump()
+    if spec.output_tokens is not None:
+        sampling |= {"max_new_tokens": spec.output_tokens, "ignore_eos": True}
     asked: list[Item] = []
     places: dict[str, str] = {}
     for index, (place, row) in enumerate(_rows(spec.source, "test")):
@@ -65,10 +68,11 @@ def items(spec: Gsm8kWorkload) -> list[Item]:
         asked.append(
             Item(
                 item_id=item_id,
-                sampling=spec.sampling.model_dump(),
+                sampling=sampling,
                 messages=[{"role": "user", "content": f"{shown}{instruction}{question}"}],
                 template_kwargs={"enable_thinking": spec.thinking},
-                gold=gold,
+                # An answer of a length that was forced on it has no end to grade.
+                gold=None if spec.output_tokens else gold,
             )
         )
     if spec.questions is not None and spec.questions > len(asked):

@@ -46,6 +46,12 @@ def workload(source, **settings):
     return Gsm8kWorkload(kind="gsm8k", source=str(source), **settings)
 
 
+def test_a_fixed_output_length_measures_speed_and_grades_nothing(folder):
+    items = gsm8k.items(workload(folder, output_tokens=128))
+    assert {item.sampling["max_new_tokens"] for item in items} == {128}
+    assert all(item.sampling["ignore_eos"] and item.gold is None for item in items)
+
+
 def test_the_published_protocol_on_the_real_data(gsm8k_folder):
     items = gsm8k.items(workload(gsm8k_folder))
     assert len(items) == 1319
