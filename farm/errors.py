@@ -4,11 +4,12 @@ FarmError
 ├── InputError          the user's input is wrong: fix the named file and field. Exit status 2, nothing was started.
 ├── EngineError         one engine did not do what was asked of it
 │   ├── EngineStartError    it never became ready: the message carries the engine log's own error
-│   ├── EngineGone          it died or stopped answering: a fresh engine may answer the same request
-│   ├── RequestRefused      it answered with an error: the same request would be refused again
+│   ├── EngineGone          it died, failed inside or stopped answering: a fresh engine may answer the same request
+│   ├── RequestRefused      it refused the request: any engine would refuse it again
 │   └── StreamBroken        its answer was malformed, cut short or impossible: retry on a fresh engine
 ├── VariantNotActive    the engine runs, but not the variant that was asked for: no figure may be taken from it
 ├── JournalError        the journal cannot be read or written: nothing was lost, the message says what to free or repair
+│   └── SweepHeld           another driver works on the sweep: wait for it or stop it
 └── TrackingError       MLflow did not take the results: they are in the journal, sync them later
 """
 
@@ -41,11 +42,11 @@ class EngineStartError(EngineError):
 
 
 class EngineGone(EngineError):
-    """The engine died or stopped answering."""
+    """The engine died, failed inside or stopped answering."""
 
 
 class RequestRefused(EngineError):
-    """The engine answered a request with an error of its own."""
+    """The engine refused a request."""
 
 
 class StreamBroken(EngineError):
@@ -58,6 +59,10 @@ class VariantNotActive(FarmError):
 
 class JournalError(FarmError):
     """The journal cannot be read or written."""
+
+
+class SweepHeld(JournalError):
+    """Another driver works on the sweep."""
 
 
 class TrackingError(FarmError):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from farm.engine.stream import Answer
+from farm.telemetry.samples import NO_FIELDS, emulated_fields
 from farm.workloads.grading import grade
 from farm.workloads.items import Item
 
@@ -39,11 +40,15 @@ def surroundings(evidence: Mapping[str, Any]) -> dict[str, Any]:
 def measured(answer: Answer, *, ends_by_itself: bool) -> dict[str, Any]:
     """The figures of an answer, as fields of a `Record`."""
     meta = answer.meta
+    telemetry = NO_FIELDS
     times, tokens, ttft_s, latency_s = answer.chunk_times_s, answer.chunk_tokens, answer.ttft_s, answer.latency_s
     if "emulation_latency_s" in meta:
         # An emulated engine may run faster than real time; its model's times are the ones to keep.
         times, tokens = meta["emulation_chunk_times_s"], meta["emulation_chunk_tokens"]
         ttft_s, latency_s = meta["emulation_ttft_s"], meta["emulation_latency_s"]
+    if "emulation_power_w" in meta:
+        clocks = meta["emulation_sm_clock_mhz"], meta["emulation_max_sm_clock_mhz"]
+        telemetry = emulated_fields(meta["emulation_power_w"], *clocks, latency_s)
     reason = meta["finish_reason"]["type"]
     return {
         "prompt_tokens": meta["prompt_tokens"],
@@ -61,6 +66,7 @@ def measured(answer: Answer, *, ends_by_itself: bool) -> dict[str, Any]:
         "accept_histogram": meta.get("spec_correct_drafts_histogram"),
         "engine_latency_s": meta.get("e2e_latency"),
         "engine_ttft_s": meta.get("first_token_latency"),
+        **telemetry,
         "output_text": answer.text,
         "chunk_times_s": times,
         "chunk_tokens": tokens,

@@ -7,20 +7,23 @@ killed driver or a power cut loses at most what was not yet handed over, and SQL
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import socket
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
 import pyarrow as pa
+import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from farm.errors import JournalError
+from farm.errors import JournalError, SweepHeld
 from farm.records import RECORD_SCHEMA, CellKey, Record
 
 _TABLES: Final = """
@@ -29,6 +32,8 @@ CREATE TABLE IF NOT EXISTS record (
     node TEXT NOT NULL, failed INTEGER NOT NULL, body TEXT NOT NULL,
     PRIMARY KEY (variant, workload, item_id, repeat)
 );
+-- What a resumed sweep asks first; it would else read past every text.
+CREATE INDEX IF NOT EXISTS answered ON record (variant, workload, item_id, repeat, node, failed) WHERE NOT failed;
 CREATE TABLE IF NOT EXISTS engine (engine_id TEXT PRIMARY KEY, body TEXT NOT NULL);
 """
 
@@ -39,21 +44,32 @@ ON CONFLICT (variant, workload, item_id, repeat) DO UPDATE
 SET node = excluded.node, failed = excluded.failed, body = excluded.body WHERE record.failed
 """
 _ROWS_PER_GROUP: Final = 5000
+_FROM_JSON: Final = pj.ParseOptions(explicit_schema=RECORD_SCHEMA, unexpected_field_behavior="ignore")
+_BLOCK_BYTES: Final = 1 << 20
+# SQLite's file format: a log's header, and each frame's before its page.
+_WAL_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
 
 
 class Journal:
-    """The records and engine reports of one sweep. Use it as a context manager; one writer at a time."""
+    """The records and engine reports of one sweep. Use it as a context manager; one writer at a time.
+
+    Attributes:
+        rolled_back: a driver was ended while it wrote; its last batch, which no cell counted as done, is not there.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Open or create the journal in `folder`, and hold the sweep's lock until closed.
 
         Raises:
-            JournalError: the folder cannot be written, the journal is damaged, or another driver holds the sweep.
+            JournalError: the folder cannot be written, or the journal is damaged.
+            SweepHeld: another driver works on the sweep.
         """
         self._folder = folder
         with _explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock")
+        self.rolled_back = _is_torn(folder / "journal.sqlite-wal")
         try:
             with _explained(folder):
                 self._db = sqlite3.connect(folder / "journal.sqlite", isolation_level=None)
@@ -94,14 +110,18 @@ class Journal:
         """The cells that have an answer, each with the node that gave it."""
         with _explained(self._folder):
             rows = self._db.execute("SELECT variant, workload, item_id, repeat, node FROM record WHERE NOT failed")
-            return {CellKey(*row[:4]): row[4] for row in rows}
+            # One string for each name, whatever the number of rows that hold it: a third of the memory.
+            one: dict[str, str] = {}
+            same = one.setdefault
+            return {
+                CellKey(same(variant, variant), same(workload, workload), same(item, item), repeat): same(node, node)
+                for variant, workload, item, repeat, node in rows
+            }
 
     def records(self) -> Iterator[Record]:
         """All records in the order of their cells."""
-        with _explained(self._folder):
-            query = "SELECT body FROM record ORDER BY workload, variant, repeat, item_id"
-            for (body,) in self._db.execute(query):
-                yield Record.from_dict(json.loads(body))
+        for body in self._bodies():
+            yield Record.from_dict(json.loads(body))
 
     def engines(self) -> list[dict[str, Any]]:
         """The engine reports, by engine id."""
@@ -112,17 +132,18 @@ class Journal:
         """Write all records as `requests.parquet`, replacing the file at once; returns the number of rows."""
         rows = 0
         partial = path.with_suffix(".partial")
+        bodies = self._bodies()
         with _explained(self._folder), pq.ParquetWriter(partial, RECORD_SCHEMA, compression="zstd") as writer:
-            batch: list[dict[str, Any]] = []
-            for record in self.records():
-                batch.append({name: getattr(record, name) for name in RECORD_SCHEMA.names})
-                rows += 1
-                if len(batch) == _ROWS_PER_GROUP:
-                    writer.write_table(pa.Table.from_pylist(batch, schema=RECORD_SCHEMA))
-                    batch = []
-            writer.write_table(pa.Table.from_pylist(batch, schema=RECORD_SCHEMA))
+            while batch := list(islice(bodies, _ROWS_PER_GROUP)):
+                writer.write_table(_table(batch))
+                rows += len(batch)
         os.replace(partial, path)
         return rows
+
+    def _bodies(self) -> Iterator[str]:
+        with _explained(self._folder):
+            for (body,) in self._db.execute("SELECT body FROM record ORDER BY workload, variant, repeat, item_id"):
+                yield body
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -137,24 +158,60 @@ class Journal:
                 raise
 
 
+def _table(bodies: Sequence[str]) -> pa.Table:
+    """Records as a table, without a Python object for each of their values."""
+    lines = "\n".join(bodies).encode()
+    # A row must lie within one block; a character is 4 bytes at most.
+    longest = 4 * max(len(body) for body in bodies)
+    return pj.read_json(
+        io.BytesIO(lines),
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(_BLOCK_BYTES, longest)),
+        parse_options=_FROM_JSON,
+    ).select(RECORD_SCHEMA.names)
+
+
 def _lock(path: Path) -> IO[str]:
     """An exclusive lock that the kernel releases when its holder dies, and who holds it."""
     with _explained(path.parent):
         handle = path.open("a+", encoding="utf-8")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         handle.seek(0)
         holder = handle.read().strip() or "an unknown process"
         handle.close()
-        raise JournalError(
+        raise SweepHeld(
             f"another driver works on this sweep: {holder}; wait for it or stop it, then submit again"
         ) from error
-    handle.seek(0)
-    handle.truncate()
-    handle.write(f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n")
-    handle.flush()
+    with _explained(path.parent):
+        handle.seek(0)
+        handle.truncate()
+        handle.write(
+            f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n"
+        )
+        handle.flush()
     return handle
+
+
+def _is_torn(wal: Path) -> bool:
+    """Whether SQLite's write-ahead log ends in a transaction without its commit, which SQLite rolls back in silence."""
+    try:
+        content = wal.read_bytes()
+    except OSError:
+        return False
+    if len(content) < _WAL_HEADER:
+        return False
+    page_size, salts = int.from_bytes(content[8:12]), content[16:24]
+    open_transaction = False
+    # Frames with other salts are of an earlier round of the same file.
+    for start in range(_WAL_HEADER, len(content), _FRAME_HEADER + page_size):
+        frame = content[start : start + _FRAME_HEADER + page_size]
+        if frame[8:16] != salts[: len(frame[8:16])]:
+            break
+        whole = len(frame) == _FRAME_HEADER + page_size
+        commits = whole and int.from_bytes(frame[4:8]) > 0
+        open_transaction = not commits
+    return open_transaction
 
 
 @contextmanager
@@ -163,11 +220,13 @@ def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        hint = (
-            "free some disk space and submit the sweep again"
-            if "full" in str(error)
-            else ("check the disk; to start anew beside it, submit with --fresh")
-        )
+        said = str(error)
+        if "malformed" in said or "not a database" in said:
+            hint = "check the disk; to start anew beside it, submit with --fresh"
+        elif "readonly" in said or "unable to open" in said:
+            hint = "make the folder writable, or choose another with --results or FARM_HOME"
+        else:
+            hint = "free some disk space, or check the disk, and submit the sweep again"
         raise JournalError(f"{folder}: the journal failed: {error}; {hint}") from error
     except OSError as error:
         raise JournalError(

@@ -18,6 +18,7 @@ from farm.engine.command import default_python, engine_command
 from farm.errors import JournalError
 from farm.journal import Journal
 from farm.plan import Ask
+from farm.secrets import masked
 from farm.spec import Gsm8kWorkload, PromptsWorkload, Sweep, SyntheticWorkload, Workload
 from farm.workloads.items import Item, digest
 
@@ -60,9 +61,9 @@ def describe(sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]]) -
         },
         "planned_cells": sum(1 for _ in ask_of(sweep, items).cells()),
         "failed_variants": {},
-        "resolved": sweep.model_dump(mode="json"),
+        "resolved": _resolved(sweep),
         "commands": {
-            variant.name: list(
+            variant.name: masked(
                 engine_command(
                     sweep, variant, model_path=sweep.model.path, python=sweep.engine.python or default_python()
                 ).argv
@@ -72,6 +73,14 @@ def describe(sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]]) -
     }
 
 
+def _resolved(sweep: Sweep) -> dict[str, Any]:
+    """The whole sweep without secrets; workloads keep their names, whatever these look like."""
+    asked = sweep.model_dump(mode="json")
+    workloads = {name: masked(workload) for name, workload in asked.pop("workloads").items()}
+    resolved: dict[str, Any] = masked(asked) | {"workloads": workloads}
+    return resolved
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file at once."""
     partial = path.with_suffix(".partial")
@@ -79,7 +88,11 @@ def write_json(path: Path, value: Any) -> None:
         partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        raise JournalError(f"{path}: {error.strerror or error}; free the disk or make the folder writable") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> JournalError:
+    return JournalError(f"{path}: {error.strerror or error}; free the disk or make the folder writable")
 
 
 def write_items(path: Path, items: Mapping[str, Sequence[Item]]) -> None:
@@ -90,7 +103,10 @@ def write_items(path: Path, items: Mapping[str, Sequence[Item]]) -> None:
         for item in entries
     ]
     columns = ("workload", "item_id", "prompt", "gold")
-    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in columns])), path)
+    try:
+        pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in columns])), path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def export(folder: Path, journal: Journal, summary: Mapping[str, Any]) -> None:

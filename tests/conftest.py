@@ -4,7 +4,7 @@ import os
 import secrets
 
 import pytest
-from support import CPU_ENGINE, HOME, Cluster, free_port
+from support import CPU_ENGINE, HOME, AskedEngine, Cluster, free_port, quickstart_sweep
 
 
 @pytest.fixture(scope="session")
@@ -12,6 +12,15 @@ def cpu_engine():
     """The interpreter of the CPU engine's environment, which infra/test.sh builds."""
     assert CPU_ENGINE.exists(), "build it with: bash infra/cpu-engine/build.sh"
     return CPU_ENGINE
+
+
+@pytest.fixture(scope="session")
+def demo_engine(cpu_engine, tmp_path_factory):
+    """Real SGLang on the CPU with the demo model and NEXTN, with the quick start's settings. Do not kill it: starts
+    are dear."""
+    engine = AskedEngine.start(quickstart_sweep(), "nextn", cpu_engine, tmp_path_factory.mktemp("demo-engine"))
+    yield engine
+    engine.stop()
 
 
 @pytest.fixture
@@ -23,6 +32,17 @@ def farm_home(tmp_path, monkeypatch):
         (home / "envs").symlink_to(HOME / "envs")
     monkeypatch.setenv("FARM_HOME", str(home))
     return home
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """MLflow's tables, made once: that takes it some ten seconds."""
+    from farm.tracking.store import connected
+
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    with connected(f"sqlite:///{file}"):
+        pass
+    return file
 
 
 @pytest.fixture(scope="session")

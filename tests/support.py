@@ -1,13 +1,27 @@
 """What tests share: places, a Ray cluster of several raylets, and the sweep job as a user runs it."""
 
+import asyncio
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from farm import demo
+from farm.engine.command import EngineCommand, engine_command
+from farm.engine.evidence import read_processes
+from farm.engine.gate import EVIDENCE_VARIABLE
+from farm.engine.running import RunningEngine, launch
+from farm.spec import load_sweep
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 HOME = Path(os.environ.get("FARM_HOME") or "~/.farm").expanduser()
@@ -37,7 +51,8 @@ class Cluster:
 
     def _start(self, *arguments):
         return subprocess.Popen(
-            [RAY, "start", "--block", *arguments],
+            # The default port of the agent that runs jobs is taken where another cluster is on this machine.
+            [RAY, "start", "--block", "--dashboard-agent-listen-port", str(free_port()), *arguments],
             env=self.env,
             cwd=REPOSITORY,
             stdout=subprocess.DEVNULL,
@@ -87,3 +102,127 @@ def run_sweep(*arguments, env=None, timeout=300):
     return subprocess.run(
         sweep_command(*arguments), env=env or os.environ.copy(), capture_output=True, text=True, timeout=timeout
     )
+
+
+@dataclass
+class AskedEngine:
+    """A running engine, real or emulated, and how to talk to it from a test that knows no asyncio."""
+
+    engine: RunningEngine
+    processes: list
+    loop: asyncio.AbstractEventLoop
+
+    @classmethod
+    def start(cls, sweep, variant, python, folder):
+        """Start a variant of a sweep over the demo model as the farm does, its own environment variables exposed."""
+        command = engine_command(sweep, sweep.variant(variant), model_path=str(demo.model_path()), python=str(python))
+        env = {EVIDENCE_VARIABLE: str(folder / "evidence"), "SGLANG_EXPOSE_OWN_ENV_VARS": "1"}
+        if sweep.engine.kind == "emulated":
+            env["PYTHONPATH"] = str(REPOSITORY)
+        command = EngineCommand(command.argv, command.env | env)
+        loop = asyncio.new_event_loop()
+        started = launch(command, folder / "engine.log", start_timeout_s=300, request_timeout_s=60)
+        return cls(loop.run_until_complete(started), read_processes(folder / "evidence"), loop)
+
+    def stop(self):
+        """End the engine, if it still runs."""
+        self.loop.run_until_complete(self.engine.stop())
+        self.loop.close()
+
+    @property
+    def client(self):
+        """The farm's own client of this engine."""
+        return self.engine.client
+
+    def run(self, work):
+        """The result of a coroutine."""
+        return self.loop.run_until_complete(asyncio.wait_for(work, 60))
+
+    def chat(self, text, **kwargs):
+        """Token ids of a user's message in the engine's chat template."""
+        return self.run(self.client.tokenize_chat([{"role": "user", "content": text}], kwargs))
+
+    def generate(self, ids, **sampling):
+        """An answer, as the farm reads it."""
+        return self.run(self.client.generate(ids, sampling))
+
+    def call(self, method, path, body=None, *, data=None, key=None):
+        """Status, content type and content (JSON, or text) of one request."""
+        return self.run(self.calling(method, path, body, data=data, key=key))
+
+    def events(self, ids, **sampling):
+        """The chunks of a stream as they are on the wire, and what ended it."""
+        body = {"input_ids": ids, "sampling_params": sampling, "stream": True}
+        status, content_type, text = self.call("POST", "/generate", body)
+        assert (status, content_type) == (200, "text/event-stream"), text
+        lines = [line for line in text.split("\n") if line]
+        assert all(line.startswith("data: ") for line in lines)
+        return [json.loads(line[6:]) for line in lines[:-1]], lines[-1][6:]
+
+    async def calling(self, method, path, body=None, *, data=None, key=None):
+        """The same as `call`, to be awaited."""
+        headers = {"Authorization": f"Bearer {self.engine.process.api_key if key is None else key}"}
+        async with (
+            aiohttp.ClientSession(headers=headers, trust_env=False) as session,
+            session.request(method, self.engine.process.url + path, json=body, data=data) as response,
+        ):
+            text = await response.text()
+            content: Any = json.loads(text) if response.content_type == "application/json" else text
+            return response.status, response.content_type, content
+
+
+def quickstart_sweep(*overrides):
+    """The sweep `quickstart`."""
+    return load_sweep(REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml", list(overrides))
+
+
+@dataclass
+class MlflowServer:
+    """A real tracking server on loopback, which tests may kill and start again."""
+
+    place: Path
+    port: int
+    process: Any = None
+
+    @classmethod
+    def make(cls, place, empty_database):
+        """A server over a copy of an empty database, not started."""
+        shutil.copyfile(empty_database, place / "server.db")
+        return cls(place, free_port())
+
+    @property
+    def url(self):
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        """Start it, unless it runs, and wait until it answers."""
+        if self.process is None:
+            command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
+            command += ["--backend-store-uri", f"sqlite:///{self.place / 'server.db'}", "--workers", "1"]
+            env = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+            env.pop("MLFLOW_TRACKING_URI", None)
+            with (self.place / "server.log").open("ab") as log:
+                self.process = subprocess.Popen(
+                    command, cwd=self.place, env=env, stdout=log, stderr=log, start_new_session=True
+                )
+        deadline = time.monotonic() + 300  # on a busy machine it takes minutes
+        while True:
+            assert self.process.poll() is None, "the tracking server ended"
+            assert time.monotonic() < deadline, "the tracking server did not start"
+            try:
+                with urllib.request.urlopen(f"{self.url}/health", timeout=1):
+                    return
+            except OSError:
+                time.sleep(0.1)
+
+    def stop(self, number=signal.SIGTERM):
+        """End it with its workers."""
+        if self.process is not None:
+            os.killpg(self.process.pid, number)
+            self.process.wait(20)
+            self.process = None
+
+    def kill(self):
+        """End it without warning."""
+        self.stop(signal.SIGKILL)

@@ -99,6 +99,7 @@ def test_a_killed_driver_loses_nothing_and_frees_the_sweep(tmp_path):
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9
     with Journal(tmp_path) as journal:
+        assert not journal.rolled_back
         assert len(journal.answered()) == 50
 
 
@@ -113,6 +114,7 @@ def test_a_torn_tail_loses_only_what_was_being_written(tmp_path):
     (torn / "journal.sqlite").write_bytes(db)
     (torn / "journal.sqlite-wal").write_bytes(wal[:-100])
     with Journal(torn) as journal:
+        assert journal.rolled_back
         assert {cell.item_id for cell in journal.answered()} == {"q1"}
 
 

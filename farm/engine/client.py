@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,18 +16,25 @@ from farm.errors import EngineGone, RequestRefused, StreamBroken
 
 _CONTROL_TIMEOUT_S: Final = 60.0
 _MAX_LINE_BYTES: Final = 1 << 22
+STALL_TIMEOUT_S: Final = 300.0
+# Before the first chunk a prompt of 32k tokens is read, and kernels may be compiled for its shape.
+_FIRST_CHUNK_FACTOR: Final = 4.0
 
 
 class EngineClient:
     """One engine's endpoints. Use it as an async context manager.
 
-    Every method raises `EngineGone` when the engine does not answer in time or at all, and `RequestRefused` when it
-    answers with an error.
+    Every method raises `EngineGone` when the engine does not answer in time or at all, or fails inside (HTTP 5xx),
+    `RequestRefused` when it refuses what it is asked, and `StreamBroken` when its answer is not what SGLang sends.
     """
 
-    def __init__(self, url: str, api_key: str, *, request_timeout_s: float) -> None:
-        """`request_timeout_s` bounds one generation from sending to the last chunk."""
-        self._request_timeout_s = request_timeout_s
+    def __init__(
+        self, url: str, api_key: str, *, request_timeout_s: float, stall_timeout_s: float = STALL_TIMEOUT_S
+    ) -> None:
+        """Bounds of one generation: `request_timeout_s` from sending to the last chunk, and `stall_timeout_s` from one
+        chunk to the next, four times that to the first."""
+        self._generation_timeout = aiohttp.ClientTimeout(total=request_timeout_s)
+        self._stall_timeout_s = stall_timeout_s
         self._session = aiohttp.ClientSession(
             url,
             headers={"Authorization": f"Bearer {api_key}"},
@@ -55,8 +63,7 @@ class EngineClient:
 
     async def server_info(self) -> dict[str, Any]:
         """All that the engine says of its resolved arguments and state."""
-        info: dict[str, Any] = await self._json("GET", "/server_info")
-        return info
+        return await self._json("GET", "/server_info")
 
     async def flush_cache(self) -> None:
         """Empty the prefix cache; waits until the engine is idle."""
@@ -75,34 +82,56 @@ class EngineClient:
     async def text_of(self, token_ids: list[int]) -> str:
         """Text of token ids, special tokens included."""
         body = {"tokens": token_ids, "skip_special_tokens": False}
-        reply = await self._json("POST", "/detokenize", body)
-        return str(reply.get("text", "")) if isinstance(reply, dict) else ""
+        text = (await self._json("POST", "/detokenize", body)).get("text")
+        if not isinstance(text, str):
+            raise StreamBroken("/detokenize did not answer with text")
+        return text
 
     async def generate(self, input_ids: list[int], sampling: dict[str, Any]) -> Answer:
         """Stream one generation and time it.
 
         Raises:
             StreamBroken: the stream is malformed, ends early, or counts impossibly.
+            EngineGone: it stopped for longer than the stall timeout, or took longer than the request timeout.
         """
         reader = StreamReader()
         body = {"input_ids": input_ids, "sampling_params": sampling, "stream": True}
-        clock = time.perf_counter
+        clock, now = time.perf_counter, asyncio.get_running_loop().time
         sent = clock()
-        timeout = aiohttp.ClientTimeout(total=self._request_timeout_s)
+        patience_s = _FIRST_CHUNK_FACTOR * self._stall_timeout_s
+        stall = asyncio.timeout(patience_s)
         try:
-            async with self._request("POST", "/generate", body, timeout) as response:
+            async with stall, self._request("POST", "/generate", body, self._generation_timeout) as response:
                 async for line in response.content:
-                    reader.feed(line, clock() - sent)
+                    # Microseconds: below them lies the event loop's own jitter, and a journal twice the size.
+                    reader.feed(line, round(clock() - sent, 6))
+                    patience_s = self._stall_timeout_s
+                    stall.reschedule(now() + patience_s)
+        except TimeoutError as error:
+            raise EngineGone(
+                f"the stream stopped after {reader.tokens} tokens: nothing came for {patience_s:g} s "
+                "(engine.stall_timeout_s)"
+            ) from error
         except ValueError as error:  # aiohttp: a line beyond the buffer
             raise StreamBroken(f"a chunk is larger than {_MAX_LINE_BYTES} bytes") from error
-        return reader.finish()
+        answer = reader.finish()
+        limit = sampling.get("max_new_tokens")
+        if answer.meta["prompt_tokens"] != len(input_ids) or (limit and answer.completion_tokens > limit):
+            raise StreamBroken(
+                f"impossible token counts: {answer.meta['prompt_tokens']} of the prompt's {len(input_ids)} and "
+                f"{answer.completion_tokens} of at most {limit}"
+            )
+        return answer
 
-    async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         async with self._request(method, path, body) as response:
             try:
-                return await response.json(content_type=None)
-            except ValueError as error:
+                reply = await response.json(content_type=None)
+            except (ValueError, RecursionError) as error:
                 raise StreamBroken(f"{path} did not answer with JSON") from error
+        if not isinstance(reply, dict):
+            raise StreamBroken(f"{path} did not answer with a JSON object")
+        return reply
 
     @asynccontextmanager
     async def _request(
@@ -114,7 +143,9 @@ class EngineClient:
             ) as response:
                 if response.status != 200:
                     text = " ".join((await response.text(errors="replace")).split())
-                    raise RequestRefused(f"{path.partition('?')[0]} answered {response.status}: {text[:300]}")
+                    message = f"{path.partition('?')[0]} answered {response.status}: {text[:300]}"
+                    # A refusal would be repeated by any engine; an engine that fails inside is broken.
+                    raise (EngineGone if response.status >= 500 else RequestRefused)(message)
                 yield response
         except TimeoutError as error:
             seconds = (timeout or self._session.timeout).total
@@ -125,8 +156,8 @@ class EngineClient:
             raise EngineGone(f"{path}: {error or type(error).__name__}") from error
 
 
-def _token_ids(reply: Any) -> list[int]:
-    tokens = reply.get("tokens") if isinstance(reply, dict) else None
+def _token_ids(reply: dict[str, Any]) -> list[int]:
+    tokens = reply.get("tokens")
     if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
         raise StreamBroken("/tokenize did not answer with token ids")
     return tokens

@@ -41,6 +41,7 @@ async def start_proven(
             log,
             start_timeout_s=settings.start_timeout_s,
             request_timeout_s=settings.request_timeout_s,
+            stall_timeout_s=settings.stall_timeout_s,
             extra_env={EVIDENCE_VARIABLE: str(folder)},
         )
     except EngineStartError as error:

@@ -4,6 +4,9 @@ The owner holds the write end of this process's standard input. When the owner d
 that pipe, and the guard ends the engine. It is a subreaper: whatever the engine starts, in sessions of its own and
 orphaned by its parent too, stays a descendant of the guard, so the whole tree can be found and ended.
 
+Should the guard itself be killed, the kernel ends the engine's first process at once. The others carry the guard's mark
+in their environment, and `end_leftovers` ends what bears the mark of a guard that is no more.
+
 Standard library only, and no import of the farm: it must start at once and never fail on a node's environment.
 """
 
@@ -20,11 +23,12 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+MARK = "FARM_ENGINE_GUARD"  # GUARD'S PID:GUARD'S START TIME, in the environment of all that an engine starts
 
 
-def descendants(root: int) -> list[int]:
-    """Process ids below `root`, from one reading of /proc."""
-    children: dict[int, list[int]] = {}
+def _processes() -> dict[int, tuple[int, str]]:
+    """Parent and start time of every process that is no zombie, by process id, from one reading of /proc."""
+    found: dict[int, tuple[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -32,15 +36,70 @@ def descendants(root: int) -> list[int]:
             except OSError:
                 continue
             # The name in parentheses may hold anything; state and parent follow the last parenthesis.
-            state, parent = stat.rpartition(")")[2].split()[:2]
-            if state != "Z":
-                children.setdefault(int(parent), []).append(int(entry.name))
+            fields = stat.rpartition(")")[2].split()
+            if fields[0] != "Z":
+                found[int(entry.name)] = (int(fields[1]), fields[19])
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids below `root`."""
+    return _below([root], _processes())
+
+
+def leftovers() -> list[int]:
+    """Processes of engines whose guard is gone, and what these started."""
+    processes = _processes()
+    orphans = []
+    for pid in processes:
+        guard, _, started = _mark_of(pid).partition(":")
+        if started and processes.get(int(guard), (0, ""))[1] != started:
+            orphans.append(pid)
+    return [*orphans, *(pid for pid in _below(orphans, processes) if pid not in orphans)]
+
+
+def end_leftovers() -> list[int]:
+    """End what is left of engines whose guard was killed; returns the process ids. A process id that is used again
+    would have to be so within this reading of /proc."""
+    ended: list[int] = []
+    while found := leftovers():
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        ended += [pid for pid in found if pid not in ended]
+        time.sleep(0.05)
+    return ended
+
+
+def _below(roots: list[int], processes: dict[int, tuple[int, str]]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in processes.items():
+        children.setdefault(parent, []).append(pid)
     found: list[int] = []
-    frontier = [root]
+    frontier = roots
     while frontier:
         frontier = [child for parent in frontier for child in children.get(parent, [])]
         found += frontier
     return found
+
+
+def _mark_of(pid: int) -> str:
+    """The mark in a process's environment; empty for other people's processes and those of other containers, whose
+    process ids count elsewhere."""
+    try:
+        if os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid"):
+            return ""
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    for entry in environment.split(b"\0"):
+        if entry.startswith(f"{MARK}=".encode()):
+            mark = entry.partition(b"=")[2].decode(errors="replace")
+            guard, _, started = mark.partition(":")
+            return mark if guard.isdigit() and started.isdigit() else ""
+    return ""
 
 
 def _signal_all(number: signal.Signals) -> bool:
@@ -85,9 +144,12 @@ def main(grace_s: float, command: list[str]) -> int:
     signal.set_wakeup_fd(woken_w)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
+    mark = f"{os.getpid()}:{_processes()[os.getpid()][1]}"
     engine = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
+        # SPT_NOENV: SGLang's processes rename themselves, and their environment must stay readable under /proc.
+        env={**os.environ, MARK: mark, "SPT_NOENV": "1"},
         start_new_session=True,
         # Should the guard itself be killed, the kernel ends the engine's first process.
         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),

@@ -118,8 +118,8 @@ def missing_memory(
     if free_gib >= needed_gib:
         return []
     return [
-        f"{free_gib:.1f} GiB of memory are free and --mem-fraction-static {fraction:g} needs {needed_gib:.1f}: stop "
-        "what else runs on this node, or lower the fraction"
+        f"{free_gib:.1f} GiB of memory are free and --mem-fraction-static {fraction:g} needs {needed_gib:.1f}: the "
+        "memory of the last engine did not come back, or something else runs here: stop it, or lower the fraction"
     ]
 
 

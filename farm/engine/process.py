@@ -18,23 +18,30 @@ from typing import Final
 
 from farm.engine import guard
 from farm.engine.command import EngineCommand
+from farm.errors import EngineStartError
+from farm.secrets import is_secret, masked_text, secret_values
 
 # An engine is idle when it is stopped, and SGLang alone takes 5 to 20 s to notice SIGTERM.
 GRACE_S: Final = 3.0
 _LOG_TAIL_BYTES: Final = 64 * 1024
-_NOT_FOR_ENGINES: Final = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY|ACCESS_KEY", re.IGNORECASE)
 # What names the cause in an SGLang log, the last such line winning.
 _CAUSE: Final = re.compile(r"^(?:\[[^\]]*\]\s*)?([A-Za-z_.]*(?:Error|Exception|Interrupt)\b:?.*|.*\berror: .*)$")
 
 
 @dataclass
 class EngineProcess:
-    """A started engine. `api_key` is of this launch alone and is passed on the command line of no other process."""
+    """A started engine.
+
+    Attributes:
+        api_key: of this launch alone, and passed on the command line of no other process.
+        secrets: values that must not be shown, the key among them.
+    """
 
     guard: subprocess.Popen[bytes]
     port: int
     api_key: str
     log: Path
+    secrets: frozenset[str] = frozenset()
     started_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -63,39 +70,62 @@ class EngineProcess:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self.guard.wait()
+        # A guard that was killed has ended nothing.
+        guard.end_leftovers()
 
     def explain(self) -> str:
         """Why it failed, in the words of its own log."""
-        return explain_log(self.log)
+        return masked_text(explain_log(self.log), self.secrets)
 
 
 def start(command: EngineCommand, log: Path, *, extra_env: Mapping[str, str] | None = None) -> EngineProcess:
-    """Launch an engine; it is not ready yet.
+    """Launch an engine; it is not ready yet. What is left of engines whose guard was killed is ended first.
 
     Args:
         command: what to run, without port and key.
         log: file that receives the output of the whole tree.
         extra_env: environment of this node, laid over the farm's own and under the command's.
+
+    Raises:
+        EngineStartError: its log cannot be written, or there is no such program.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    guard.end_leftovers()
     port = _free_port()
     # Hexadecimal: a key that began with a dash would read as an option.
     api_key = secrets.token_hex(24)
-    inherited = {key: value for key, value in os.environ.items() if not _NOT_FOR_ENGINES.search(key)}
+    inherited = {
+        name: value for name, value in os.environ.items() if not is_secret(name) and masked_text(value) == value
+    }
     # The engine's environment is its own: paths that lead into the farm's would mix two sets of packages.
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         inherited.pop(name, None)
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, guard.__file__, str(GRACE_S), *command.argv, "--port", str(port), "--api-key", api_key],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=inherited | dict(extra_env or {}) | command.env,
-            cwd="/",
-            start_new_session=True,
-        )
-    return EngineProcess(process, port, api_key, log)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    guard.__file__,
+                    str(GRACE_S),
+                    *command.argv,
+                    "--port",
+                    str(port),
+                    "--api-key",
+                    api_key,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=inherited | dict(extra_env or {}) | command.env,
+                cwd="/",
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise EngineStartError(
+            f"{log}: {error.strerror or error}; free this node's disk, or make the folder writable"
+        ) from error
+    known = secret_values(list(command.argv)) | secret_values(command.env)
+    return EngineProcess(process, port, api_key, log, frozenset(known | {api_key}))
 
 
 def explain_log(log: Path) -> str:

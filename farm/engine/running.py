@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from farm.engine import process
-from farm.engine.client import EngineClient
+from farm.engine.client import STALL_TIMEOUT_S, EngineClient
 from farm.engine.command import EngineCommand
 from farm.engine.process import EngineProcess
 from farm.errors import EngineError, EngineStartError
+from farm.secrets import masked, masked_text
 
 _POLL_S: Final = 0.25
-_SECRET: Final = re.compile(r"(api_?key|token|secret|password|credential)s?$", re.IGNORECASE)
 _READINESS_SAMPLING: Final = {"temperature": 0.0, "max_new_tokens": 4, "ignore_eos": True}
 
 
@@ -30,11 +29,23 @@ class RunningEngine:
     server_info: dict[str, Any]
     start_s: float  # from launch to the first generated tokens
 
+    async def why(self, error: EngineError) -> str:
+        """Why a request failed: the log's own error if the engine died of it, else the client's.
+
+        A dead engine refuses connections at once, and its guard reports its death when the rest of it has ended.
+        """
+        deadline = time.monotonic() + process.GRACE_S + 1
+        while self.process.alive and time.monotonic() < deadline and not await self.client.healthy():
+            await asyncio.sleep(_POLL_S)
+        if self.process.alive:
+            return masked_text(str(error), self.process.secrets)
+        return f"the engine died: {self.process.explain()}"
+
     async def stop(self) -> None:
-        """End the engine's whole process tree; its log no longer holds its key afterwards."""
+        """End the engine's whole process tree; its log no longer holds its secrets afterwards."""
         await self.client.__aexit__(None, None, None)
         await asyncio.to_thread(self.process.stop)
-        await asyncio.to_thread(redact_log, self.process.log, self.process.api_key)
+        await asyncio.to_thread(mask_log, self.process.log, self.process.secrets)
 
 
 async def launch(
@@ -43,6 +54,7 @@ async def launch(
     *,
     start_timeout_s: float,
     request_timeout_s: float,
+    stall_timeout_s: float = STALL_TIMEOUT_S,
     extra_env: Mapping[str, str] | None = None,
 ) -> RunningEngine:
     """Start an engine and wait until it generates.
@@ -52,53 +64,49 @@ async def launch(
     """
     started = time.monotonic()
     engine = process.start(command, log, extra_env=extra_env)
-    client = EngineClient(engine.url, engine.api_key, request_timeout_s=request_timeout_s)
+    client = EngineClient(
+        engine.url, engine.api_key, request_timeout_s=request_timeout_s, stall_timeout_s=stall_timeout_s
+    )
     try:
-        while not await client.healthy():
-            if not engine.alive:
-                raise EngineStartError(f"the engine died while starting: {engine.explain()} (log: {log})")
-            if time.monotonic() - started > start_timeout_s:
-                raise EngineStartError(
-                    f"the engine was not ready after {start_timeout_s:g} s: {engine.explain()} (log: {log}); "
-                    "raise engine.start_timeout_s if it only needs longer"
-                )
-            await asyncio.sleep(_POLL_S)
-        # Health may answer while generation hangs, so only tokens prove that it is ready.
-        await client.generate(await client.tokenize_text("The engine is ready when this goes on."), _READINESS_SAMPLING)
-        start_s = time.monotonic() - started
-        return RunningEngine(engine, client, redacted(await client.server_info()), start_s)
+        async with asyncio.timeout(start_timeout_s):
+            while not await client.healthy():
+                if not engine.alive:
+                    raise EngineStartError(f"the engine died while starting: {engine.explain()} (log: {log})")
+                await asyncio.sleep(_POLL_S)
+            # Health may answer while generation hangs, so only tokens prove that it is ready.
+            prompt = await client.tokenize_text("The engine is ready when this goes on.")
+            await client.generate(prompt, _READINESS_SAMPLING)
+            start_s = time.monotonic() - started
+            server_info = masked(await client.server_info(), engine.secrets)
+            return RunningEngine(engine, client, server_info, start_s)
     except BaseException as error:
+        said = engine.explain()
         failed = RunningEngine(engine, client, {}, 0.0)
         await asyncio.shield(failed.stop())
+        if isinstance(error, TimeoutError):
+            raise EngineStartError(
+                f"the engine was not ready after {start_timeout_s:g} s: {said} (log: {log}); "
+                "raise engine.start_timeout_s if it only needs longer"
+            ) from error
         if isinstance(error, EngineError) and not isinstance(error, EngineStartError):
             raise EngineStartError(f"the engine started and does not generate: {error} (log: {log})") from error
         raise
 
 
-def redacted(value: Any) -> Any:
-    """A copy of JSON-like data without the values of keys and of command line flags that name a secret."""
-    if isinstance(value, dict):
-        # Numbers are no secrets: `max_total_tokens` must stay what it is.
-        hidden = {key for key, entry in value.items() if isinstance(entry, str) and entry and _SECRET.search(str(key))}
-        return {key: "***" if key in hidden else redacted(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        after_flag = [False, *(isinstance(entry, str) and _is_secret_flag(entry) for entry in value[:-1])]
-        return ["***" if hide else redacted(entry) for hide, entry in zip(after_flag, value, strict=False)]
-    if isinstance(value, str) and "--" in value:
-        return re.sub(r"(--[\w-]*(?:key|token|secret|password)[= ])\S+", r"\1***", value, flags=re.IGNORECASE)
-    return value
+def mask_log(log: Path, secrets: Collection[str]) -> None:
+    """Take secrets out of a finished log: those that are known, wherever they stand, and what looks like one.
 
-
-def redact_log(log: Path, api_key: str) -> None:
-    """Take the launch's key out of a finished log."""
+    Line by line, for a log may be large.
+    """
+    masked_copy = log.with_suffix(".masked")
     try:
-        content = log.read_bytes()
-        if api_key.encode() in content:
-            log.write_bytes(content.replace(api_key.encode(), b"***"))
+        with (
+            log.open(encoding="utf-8", errors="surrogateescape", newline="") as lines,
+            masked_copy.open("w", encoding="utf-8", errors="surrogateescape", newline="") as copy,
+        ):
+            copy.writelines(masked_text(line, secrets) for line in lines)
+        masked_copy.replace(log)
     except OSError:
-        # The key died with its engine; a log that cannot be rewritten must not stop the sweep.
-        return
-
-
-def _is_secret_flag(text: str) -> bool:
-    return text.startswith("-") and bool(_SECRET.search(text.replace("-", "_")))
+        # A log that cannot be rewritten must not stop the sweep; what holds secrets is not kept then.
+        masked_copy.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NoReturn
 
-from farm.errors import RequestRefused, StreamBroken
+from farm.errors import EngineError, EngineGone, RequestRefused, StreamBroken
+
+_COUNTS: Final = ("reasoning_tokens", "spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")
+_HISTOGRAM: Final = "spec_correct_drafts_histogram"
+_SECONDS: Final = ("e2e_latency", "first_token_latency")
+# Tables hold counts in 32 bits; no answer comes near.
+_MOST: Final = 2**31 - 1
 
 
 @dataclass
@@ -37,11 +44,17 @@ class StreamReader:
     _ids: int = 0
     _done: bool = False
 
+    @property
+    def tokens(self) -> int:
+        """Tokens received so far, by the engine's count."""
+        return self._tokens[-1] if self._tokens else 0
+
     def feed(self, line: bytes, at_s: float) -> None:
         """Take one line of the event stream, received `at_s` seconds after the request was sent.
 
         Raises:
-            RequestRefused: the engine reports an error of its own.
+            RequestRefused: the engine refuses the request.
+            EngineGone: the engine failed inside.
             StreamBroken: the line is not what SGLang sends.
         """
         if not line.startswith(b"data:"):
@@ -55,11 +68,12 @@ class StreamReader:
             self._done = True
             return
         try:
-            event = json.loads(payload)
+            event = json.loads(payload, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise StreamBroken(f"a chunk is not JSON: {payload[:80]!r}") from error
         if isinstance(event, dict) and "error" in event:
-            raise RequestRefused(_message(event["error"]))
+            told = event["error"]
+            raise _told(told, "code") if isinstance(told, dict) else RequestRefused(_cut(told))
         try:
             meta = event["meta_info"]
             tokens = meta["completion_tokens"]
@@ -68,9 +82,9 @@ class StreamReader:
             finished = meta["finish_reason"] is not None
         except (TypeError, KeyError, AttributeError) as error:
             raise StreamBroken(f"a chunk lacks what SGLang sends: {payload[:120]!r}") from error
-        before = self._tokens[-1] if self._tokens else 0
-        if type(tokens) is not int or tokens < before or not isinstance(text, str):
-            raise StreamBroken(f"impossible token count {tokens!r} after {before}")
+        before = self.tokens
+        if type(tokens) is not int or not before <= tokens <= _MOST or not isinstance(text, str):
+            raise StreamBroken(f"impossible token count {tokens!r:.40} after {before}")
         if self._meta is not None and self._meta["finish_reason"] is not None:
             raise StreamBroken("a chunk after the one that finished")
         if isinstance(ids, list):
@@ -90,25 +104,59 @@ class StreamReader:
         Raises:
             StreamBroken: the stream ended early, without its counts, or with impossible ones.
             RequestRefused: the engine aborted the request.
+            EngineGone: it did so because it failed inside.
         """
         meta = self._meta
         if meta is None or not self._done or meta["finish_reason"] is None:
-            raise StreamBroken(f"the stream ended early, after {self._tokens[-1] if self._tokens else 0} tokens")
+            raise StreamBroken(f"the stream ended early, after {self.tokens} tokens")
         reason = meta["finish_reason"]
         if not isinstance(reason, dict) or not isinstance(reason.get("type"), str):
             raise StreamBroken(f"unknown finish reason {reason!r:.80}")
         if reason["type"] == "abort":
-            raise RequestRefused(str(reason.get("message") or "the engine aborted the request"))
-        counts = [meta.get(name) for name in ("prompt_tokens", "cached_tokens")]
-        if any(type(count) is not int or count < 0 for count in counts):
-            raise StreamBroken(f"impossible prompt and cached token counts {counts}")
+            raise _told(reason, "status_code")
+        _check_counts(meta)
         if self._tokens[-1] < 1:
             raise StreamBroken("an answer of no tokens")
         if self._ids and self._ids != self._tokens[-1]:
             raise StreamBroken(f"{self._ids} token ids were sent and {self._tokens[-1]} counted")
-        return Answer("".join(self._texts), self._times[0], self._times[-1], meta, self._times, self._tokens)
+        text = "".join(self._texts)
+        if not text.isascii() and text.encode(errors="replace").decode() != text:
+            raise StreamBroken("its text is no Unicode: it holds half of a surrogate pair")
+        return Answer(text, self._times[0], self._times[-1], meta, self._times, self._tokens)
 
 
-def _message(error: Any) -> str:
-    message = error.get("message", error) if isinstance(error, dict) else error
-    return str(message)[:500]
+def _check_counts(meta: Mapping[str, Any]) -> None:
+    """Hold the counts that become figures against what is possible."""
+    prompt, cached = meta.get("prompt_tokens"), meta.get("cached_tokens")
+    if not _are_counts((prompt, cached)) or cached > prompt:  # type: ignore[operator]
+        raise StreamBroken(f"impossible prompt and cached token counts {prompt!r:.40}, {cached!r:.40}")
+    # Null where the engine does not tell them, as without speculation or without --enable-metrics.
+    told = {name: meta[name] for name in (*_COUNTS, *_SECONDS, _HISTOGRAM) if meta.get(name) is not None}
+    histogram = told.pop(_HISTOGRAM, [])
+    if not _are_counts(told[name] for name in _COUNTS if name in told):
+        raise StreamBroken(f"impossible counts of reasoning or speculation {told!r:.200}")
+    if not isinstance(histogram, list) or not _are_counts(histogram):
+        raise StreamBroken(f"impossible histogram of accepted drafts {histogram!r:.80}")
+    if told.get("spec_num_correct_drafts", 0) > told.get("spec_num_proposed_drafts", _MOST):
+        raise StreamBroken(f"more drafts accepted than proposed {told!r:.200}")
+    seconds = [told[name] for name in _SECONDS if name in told]
+    if not all(type(value) in (int, float) and 0 <= value <= _MOST for value in seconds):
+        raise StreamBroken(f"impossible seconds {seconds!r:.80}")
+
+
+def _are_counts(values: Iterable[Any]) -> bool:
+    return all(type(value) is int and 0 <= value <= _MOST for value in values)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _told(error: dict[str, Any], code: str) -> EngineError:
+    """The engine's own account of an error, whose HTTP code tells a refusal from a failure inside the engine."""
+    message = _cut(error.get("message") or "the engine aborted the request")
+    return EngineGone(message) if isinstance(error.get(code), int) and error[code] >= 500 else RequestRefused(message)
+
+
+def _cut(message: Any) -> str:
+    return str(message)[:500].encode(errors="replace").decode()

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from farm.secrets import masked, masked_text
 from farm.tracking.entries import env_of
-from farm.tracking.redact import redacted, redacted_text
 from farm.tracking.results import Key, Results
 from farm.tracking.views import Views
 
@@ -43,7 +43,7 @@ def write_child(folder: Path, results: Results, key: Key) -> None:
         # The layout of MLflow's own tables; its `log_table` would append the same answers again.
         table.to_json(folder / ANSWERS, orient="split", index=False)
     command = results.sweep.get("commands", {}).get(key.variant) or []
-    env = [f"{name}={shlex.quote(value)}" for name, value in redacted(env_of(results, key.variant)).items()]
+    env = [f"{name}={shlex.quote(value)}" for name, value in masked(env_of(results, key.variant)).items()]
     lines = " \\\n  ".join([*env, *_by_option(command)])
     (folder / "command.txt").write_text(f"{lines}\n", encoding="utf-8")
     for engine in results.engines_of(key.variant):
@@ -100,7 +100,7 @@ def _write_engine(folder: Path, results: Results, engine: Mapping[str, Any]) -> 
     log = results.folder / str(engine.get("log") or "")
     # A report can come from another machine, so its path is followed only inside the sweep's own folder.
     if log.is_file() and log.resolve().is_relative_to(results.folder.resolve()):
-        (folder / "engine.log").write_text(redacted_text(_tail(log)), encoding="utf-8")
+        (folder / "engine.log").write_text(masked_text(_tail(log)), encoding="utf-8")
 
 
 def _tail(log: Path) -> str:

@@ -241,9 +241,14 @@ def figures_of(comparison: Mapping[str, Any], key: Key) -> dict[str, float]:
             found[f"{group}/{name}.{part}"] = (own.get(name) or {}).get(part)
     found |= {f"speculation/{name}": own.get(name) for name in ("accept_length", "accept_rate")}
     found |= {f"answers/{name}": own.get(name) for name in ("requests", "errors", "truncated")}
+    for name in ("energy_j_per_token", "energy_j_per_request"):
+        found |= _interval(f"energy/{name}", own.get(name))
+    if own.get("sm_clock_mhz") is not None:
+        found |= {f"energy/{name}": own.get(name) for name in ("sm_clock_mhz", "throttled_s", "slow_answers")}
     contrast = _against_baseline(comparison, workload, key)
     found |= _interval("vs_baseline/throughput_ratio", contrast.get("throughput_ratio"))
     found |= _interval("vs_baseline/mean_latency_change", contrast.get("mean_latency_change"))
+    found |= _interval("vs_baseline/energy_per_token_ratio", contrast.get("energy_per_token_ratio"))
     paired = contrast.get("accuracy") or {}
     if paired:
         difference = {"value": paired.get("difference_pp"), "ci": paired.get("ci")}
@@ -283,17 +288,24 @@ def _is_number(value: Any) -> bool:
 
 # ---- series
 
+MOST_STEPS: Final = 1500  # all of GSM8K's test questions
+
 
 def series_of(results: Results, key: Key) -> list[Point]:
     """Per-item series; the step is the item's place in its workload, so that the lines of variants pair.
 
     A point never changes once its answer is there. For that, the running accuracy goes no further than the first item
-    without an answer: past a gap it would be another number once the sweep has gone on.
+    without an answer: past a gap it would be another number once the sweep has gone on. Of a workload with more than
+    `MOST_STEPS` steps, evenly spaced ones are shown and the last: more than a chart can draw, and the calls to MLflow
+    do not grow with the requests. All answers are in the table beside it.
     """
+    last = results.planned(key) - 1
+    every = last // MOST_STEPS + 1
     order = results.item_order(key.workload)
     answers: Iterable[Any] = results.of(key).itertuples(index=False)
     rows = {int(row.repeat) * len(order) + order[str(row.item_id)]: row for row in answers if str(row.item_id) in order}
-    points = [point for step in sorted(rows) for point in _points(rows[step], step)]
+    shown = [step for step in sorted(rows) if step % every == 0 or step == last]
+    points = [point for step in shown for point in _points(rows[step], step)]
     right = graded = 0
     for step in range(results.planned(key)):
         row = rows.get(step)
@@ -302,7 +314,8 @@ def series_of(results: Results, key: Key) -> list[Point]:
         if not pd.isna(row.correct):
             graded += 1
             right += bool(row.correct)
-            points.append(Point("by_item/accuracy_so_far", right / graded, milliseconds(row.started_at), step))
+            if step % every == 0 or step == last:
+                points.append(Point("by_item/accuracy_so_far", right / graded, milliseconds(row.started_at), step))
     return points
 
 

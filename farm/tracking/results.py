@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from farm.errors import InputError
-from farm.tracking.redact import redacted
+from farm.secrets import masked
 
 
 class Key(NamedTuple):
@@ -118,28 +118,38 @@ def read(folder: Path) -> Results:
     Raises:
         InputError: a file is missing or cannot be read.
     """
-    sweep = _json(folder / "sweep.json")
-    missing = [name for name in ("sweep_id", "name", "created_at", "variants", "workloads") if name not in sweep]
-    if missing:
-        raise InputError(f"{folder / 'sweep.json'}: lacks {', '.join(missing)}; it is not a sweep of this farm")
+    sweep = read_sweep(folder)
     records = _table(folder / "requests.parquet")
     return Results(
         folder=folder,
         sweep=_redacted_sweep(sweep),
-        engines=redacted(_json(folder / "engines.json")),
+        engines=masked(_json(folder / "engines.json")),
         records=records.assign(latency_s=records["latency_s"].astype(float)),
         items=_table(folder / "items.parquet"),
     )
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """The content of `sweep.json`.
+
+    Raises:
+        InputError: it is missing, or no sweep's.
+    """
+    sweep: dict[str, Any] = _json(folder / "sweep.json")
+    missing = [name for name in ("sweep_id", "name", "created_at", "variants", "workloads") if name not in sweep]
+    if missing:
+        raise InputError(f"{folder / 'sweep.json'}: lacks {', '.join(missing)}; it is not a sweep of this farm")
+    return sweep
 
 
 def _redacted_sweep(sweep: dict[str, Any]) -> dict[str, Any]:
     """The sweep without secrets; names of variants and workloads are kept whatever they look like."""
 
     def by_name(field: str) -> dict[str, Any]:
-        return {name: redacted(value) for name, value in (sweep.get(field) or {}).items()}
+        return {name: masked(value) for name, value in (sweep.get(field) or {}).items()}
 
     named = {field: by_name(field) for field in ("workloads", "commands", "failed_variants")}
-    rest: dict[str, Any] = redacted({key: value for key, value in sweep.items() if key not in named})
+    rest: dict[str, Any] = masked({key: value for key, value in sweep.items() if key not in named})
     return rest | named
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from farm.errors import TrackingError
 from farm.paths import farm_home
+from farm.secrets import masked_text
 from farm.tracking.entries import Point
-from farm.tracking.redact import redacted_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def tracking_uri(uri: str | None) -> str:
 
 def shown_uri(uri: str) -> str:
     """A tracking URI without its credentials."""
-    return redacted_text(uri)
+    return masked_text(uri)
 
 
 @contextmanager
@@ -255,7 +255,7 @@ def _in_a_line(error: Exception) -> str:
     ):
         if re.search(pattern, text):
             return meaning
-    return redacted_text(text if len(text) < 400 else text[:400] + "…")
+    return masked_text(text if len(text) < 400 else text[:400] + "…")
 
 
 @contextmanager

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from farm.errors import TrackingError
+from farm.errors import SweepHeld, TrackingError
+from farm.journal import Journal
+from farm.results import export
+from farm.secrets import masked_text
 from farm.tracking import artifacts, entries
 from farm.tracking.describe import describe_child, describe_sweep, run_name
 from farm.tracking.entries import Point, State
-from farm.tracking.redact import redacted_text
-from farm.tracking.results import Key, Results, read
+from farm.tracking.results import Key, Results, read, read_sweep
 from farm.tracking.store import Store, connected, shown_uri, tracking_uri
 from farm.tracking.table_view import view_link, view_tag
 from farm.tracking.views import Views, make_views
+from farm.tracking.watch import unwatch, watch
 
 # Killed is left for runs that a person ends by hand.
 _STATUS: Final = {entries.COMPLETE: "FINISHED", entries.PARTIAL: "FAILED", entries.FAILED: "FAILED"}
@@ -44,20 +47,48 @@ class Synced:
     ui: str
 
 
+def resync(folder: Path, *, uri: str | None = None) -> Synced:
+    """Log a sweep from its journal, whatever became of its driver; one that still runs is shown as running.
+
+    Raises:
+        InputError: the folder does not hold a sweep's results.
+        JournalError: its journal cannot be read.
+        TrackingError: MLflow did not take them; the message says how to do it later.
+    """
+    # Results that came from another machine may have no journal.
+    if (folder / "journal.sqlite").is_file():
+        try:
+            with Journal(folder) as journal:
+                export(folder, journal, read_sweep(folder))
+        except SweepHeld:
+            return _sync(folder, tracking_uri(uri), uri, running=True)
+    return sync(folder, uri=uri)
+
+
 def sync(folder: Path, *, uri: str | None = None, running: bool = False) -> Synced:
     """Log a sweep: a parent run, and a child for each variant and workload.
 
     Args:
         folder: the sweep's results folder.
         uri: a tracking URI; default: `MLFLOW_TRACKING_URI`, else a database under `FARM_HOME`.
-        running: the sweep goes on: runs stay running, and files are left for the end.
+        running: this process goes on with the sweep: runs stay running, and files are left for the end. Should it die
+            before it logs that end, another process does so.
 
     Raises:
         InputError: the folder does not hold a sweep's results.
         TrackingError: MLflow did not take them; the message says how to do it later.
     """
-    results = read(folder)
     where = tracking_uri(uri)
+    synced = _sync(folder, where, uri, running=running)
+    if running:
+        watch(folder, where)
+    else:
+        unwatch(folder)
+    return synced
+
+
+def _sync(folder: Path, where: str, uri: str | None, *, running: bool) -> Synced:
+    results = read(folder)
     views = make_views(results, with_report=not running)
     try:
         with connected(where) as store:
@@ -179,7 +210,7 @@ def _dataset(results: Results, workload: str) -> dict[str, str]:
     """A workload as MLflow's data set. Its digest field is short, so the whole digest stands in the profile."""
     asked = results.sweep["workloads"][workload]
     digest = str(asked.get("digest") or "")
-    source = redacted_text(str(asked.get("source") or workload))
+    source = masked_text(str(asked.get("source") or workload))
     hub = asked.get("kind") == "gsm8k" and not source.startswith(("/", "builtin:"))
     profile = {"num_rows": asked.get("items"), "sha256": digest, "title": asked.get("title")}
     return {

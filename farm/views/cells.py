@@ -16,6 +16,7 @@ COLUMNS: Final = (
     "accept length",
     "accuracy, pp",
 )
+ENERGY: Final = "J/token"
 
 
 def header(comparison: dict[str, Any]) -> str:
@@ -46,6 +47,15 @@ def workload_title(comparison: dict[str, Any], name: str) -> str:
     return f"{title}, {workload['items']:,} items" + (f" [{marked}]" if marked else "")
 
 
+def columns(comparison: dict[str, Any], name: str) -> list[str]:
+    """Heads of the table of a workload: energy has a column only where some variant's is known."""
+    return [*COLUMNS, *([ENERGY] if _has_energy(comparison["workloads"][name]) else [])]
+
+
+def _has_energy(workload: dict[str, Any]) -> bool:
+    return any(figures["energy_j_per_token"] for figures in workload["variants"].values())
+
+
 class Cell(NamedTuple):
     """A figure, what the contrast with the baseline makes of it, and how sure that is."""
 
@@ -55,10 +65,15 @@ class Cell(NamedTuple):
 
 
 def rows(comparison: dict[str, Any], name: str) -> list[list[Cell]]:
-    """One row for each variant, in the order of `COLUMNS`."""
+    """One row for each variant, in the order of `columns`."""
     workload = comparison["workloads"][name]
     contrasts = {c["variant"]: c for c in workload["contrasts"] if c["against"] == comparison["baseline"]}
-    return [_row(variant, figures, contrasts.get(variant)) for variant, figures in workload["variants"].items()]
+    with_energy = _has_energy(workload)
+    return [
+        _row(variant, figures, contrasts.get(variant))
+        + ([_energy(figures, contrasts.get(variant))] if with_energy else [])
+        for variant, figures in workload["variants"].items()
+    ]
 
 
 def _row(variant: str, figures: dict[str, Any], contrast: dict[str, Any] | None) -> list[Cell]:
@@ -74,6 +89,13 @@ def _row(variant: str, figures: dict[str, Any], contrast: dict[str, Any] | None)
         Cell(number(figures["accept_length"])),
         _accuracy(figures["accuracy"], against["accuracy"]),
     ]
+
+
+def _energy(figures: dict[str, Any], contrast: dict[str, Any] | None) -> Cell:
+    energy = figures["energy_j_per_token"]
+    if energy is None:
+        return Cell("-")
+    return Cell(number(energy["value"]), *ratio_parts((contrast or {}).get("energy_per_token_ratio")))
 
 
 def _losses(figures: dict[str, Any]) -> str:

@@ -17,6 +17,9 @@ _COLUMNS = (
     "against", "pairs", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "mean_latency_change",
     "mean_latency_change_low", "mean_latency_change_high", "accuracy_difference_pp", "accuracy_difference_pp_low",
     "accuracy_difference_pp_high", "mcnemar_exact_p", "mcnemar_mid_p", "tost_p", "margin_pp", "verdict",
+    "energy_j_per_request", "energy_j_per_request_low", "energy_j_per_request_high", "energy_j_per_token",
+    "energy_j_per_token_low", "energy_j_per_token_high", "energy_method", "sm_clock_mhz", "throttled_s", "slow_answers",
+    "energy_per_token_ratio", "energy_per_token_ratio_low", "energy_per_token_ratio_high",
 )  # fmt: skip
 
 
@@ -45,12 +48,19 @@ def _ranged(name: str, value: Any, ci: list[float | None] | None) -> dict[str, A
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
+def _estimate(name: str, estimate: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if estimate is None else _ranged(name, estimate["value"], estimate["ci"])
+
+
 def _figures(figures: dict[str, Any]) -> dict[str, Any]:
     out = {name: figures[name] for name in ("requests", "errors", "truncated", "accept_length", "accept_rate")}
     for name in ("tpot_ms", "decode_tokens_per_s"):
         out |= _ranged(name, figures[name]["value"], figures[name]["ci"])
     for name in ("ttft_s", "latency_s", "completion_tokens"):
         out |= {f"{name}_{part}": figures[name][part] for part in ("mean", "p50", "p95")}
+    for name in ("energy_j_per_request", "energy_j_per_token"):
+        out |= _estimate(name, figures[name])
+    out |= {name: figures[name] for name in ("energy_method", "sm_clock_mhz", "throttled_s", "slow_answers")}
     accuracy = figures["accuracy"]
     if accuracy is not None:
         out |= _ranged("accuracy", accuracy["value"], accuracy["ci"])
@@ -62,6 +72,7 @@ def _contrast(contrast: dict[str, Any]) -> dict[str, Any]:
     out = {"against": contrast["against"], "pairs": contrast["pairs"]}
     for name in ("throughput_ratio", "mean_latency_change"):
         out |= _ranged(name, contrast[name]["value"], contrast[name]["ci"])
+    out |= _estimate("energy_per_token_ratio", contrast["energy_per_token_ratio"])
     accuracy = contrast["accuracy"]
     if accuracy is not None:
         out |= _ranged("accuracy_difference_pp", accuracy["difference_pp"], accuracy["ci"])

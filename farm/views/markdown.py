@@ -14,7 +14,11 @@ def render(comparison: dict[str, Any]) -> str:
     parts = [f"# {for_markdown(cells.header(comparison))}"]
     for name in comparison["workloads"]:
         parts.append(f"## {for_markdown(cells.workload_title(comparison, name))}")
-        parts.append(_table(cells.COLUMNS, [[_cell(cell) for cell in row] for row in cells.rows(comparison, name)]))
+        parts.append(
+            _table(
+                cells.columns(comparison, name), [[_cell(cell) for cell in row] for row in cells.rows(comparison, name)]
+            )
+        )
         graded = [c for c in comparison["workloads"][name]["contrasts"] if c["accuracy"]]
         if graded:
             parts.append(_list([cells.accuracy_line(c) + "." for c in graded]))

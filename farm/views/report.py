@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from farm.compare.caveats import EXCLUDE
 from farm.compare.words import change, change_parts, number, p_value, percent, ratio, ratio_parts
 from farm.metrics import checked
 from farm.views import cells, flips, plots
@@ -40,7 +41,7 @@ def render(
     texts: flips.Texts | None = None,
 ) -> str:
     """The report. `texts` fetches output texts by item id where the records do not hold them."""
-    answers = _answers(records)
+    answers = _answers(records, comparison["slow_records"])
     title = cells.header(comparison)
     body = [f"<h1>{for_html(title)}</h1>", _mark(comparison)]
     for name in comparison["workloads"]:
@@ -63,14 +64,15 @@ def render(
     )
 
 
-def _answers(records: pd.DataFrame) -> pd.DataFrame:
+def _answers(records: pd.DataFrame, slow_records: str) -> pd.DataFrame:
     frame = checked(records)
     for name in ("answer", "gold"):
         frame[name] = records[name].to_numpy() if name in records.columns else None
-    frame = frame[frame["ok"].to_numpy()]
-    many = (frame["completion_tokens"] > 1).to_numpy()
-    steps = np.where(many, frame["completion_tokens"] - 1, np.nan)
-    return frame.assign(request_tpot_ms=1000 * frame["decode_s"] / steps)
+    left_out = frame["slow_state"].to_numpy() if slow_records == EXCLUDE else np.zeros(len(frame), dtype=bool)
+    answers: pd.DataFrame = frame[frame["ok"].to_numpy() & ~left_out]
+    many = (answers["completion_tokens"] > 1).to_numpy()
+    steps = np.where(many, answers["completion_tokens"] - 1, np.nan)
+    return answers.assign(request_tpot_ms=1000 * answers["decode_s"] / steps)
 
 
 def _texts_of(records: pd.DataFrame) -> flips.Texts:
@@ -118,7 +120,9 @@ def _first_table(comparison: dict[str, Any], name: str) -> str:
         [f"{one_line(f'{cell.figure} {cell.note}')}\n{one_line(cell.sure)}" for cell in row]
         for row in cells.rows(comparison, name)
     ]
-    return f"<h3>{for_html(cells.workload_title(comparison, name))}</h3>" + _table(cells.COLUMNS, rows)
+    return f"<h3>{for_html(cells.workload_title(comparison, name))}</h3>" + _table(
+        cells.columns(comparison, name), rows
+    )
 
 
 def _published(comparison: dict[str, Any]) -> str:
@@ -162,7 +166,7 @@ def _figures(variants: dict[str, Any]) -> str:
         out.append(_with_ci(one["accept_length"], one["accept_length_ci"], 2))
         out += [number(one["accept_length_per_request"]), _with_ci(one["accept_rate"], one["accept_rate_ci"], 3)]
         out += [number(one["accept_rate_per_request"], 3), _with_ci(accuracy["value"], accuracy["ci"], 4)]
-        return out
+        return out + (_telemetry(one) if telemetry else [])
 
     names = ["answers", "errors", "truncated", "TPOT ms, token-weighted", "TPOT ms, mean of requests"]
     names += ["TPOT ms, median of requests", "decode tokens/s"]
@@ -170,8 +174,33 @@ def _figures(variants: dict[str, Any]) -> str:
         names += [f"{figure}, {part}" for part in ("mean", "median", "p95")]
     names += ["accept length, token-weighted", "accept length, mean of requests", "accept rate, draft-weighted"]
     names += ["accept rate, mean of requests", "accuracy"]
+    telemetry = any(one["energy_answers"] or one["sm_clock_mhz"] is not None for one in variants.values())
+    names += _TELEMETRY if telemetry else []
     columns = [column(one) for one in variants.values()]
     return _table(["", *variants], [[name, *row] for name, *row in zip(names, *columns, strict=True)])
+
+
+_TELEMETRY: Final = [
+    "energy J per answer",
+    "energy J per generated token",
+    "energy had by",
+    "mean SM clock MHz",
+    "throttled seconds",
+    "answers in a slow state",
+]
+
+
+def _telemetry(one: dict[str, Any]) -> list[str]:
+    nothing = {"value": None, "ci": None}
+    request, token = one["energy_j_per_request"] or nothing, one["energy_j_per_token"] or nothing
+    return [
+        _with_ci(request["value"], request["ci"], 1),
+        _with_ci(token["value"], token["ci"], 3),
+        one["energy_method"] or "-",
+        number(one["sm_clock_mhz"], 0),
+        number(one["throttled_s"], 1),
+        f"{one['slow_answers']:,}",
+    ]
 
 
 def _contrasts(contrasts: Sequence[dict[str, Any]]) -> str:

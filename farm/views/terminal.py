@@ -17,6 +17,7 @@ from farm.views.safe import one_line
 WIDTH: Final = 100
 _HEADS: Final = ("variant", "answers", "TPOT\nms", "tokens/s\nratio [95 %]", "TTFT\ns", "mean latency s\nchange [95 %]",
                  "accept\nlength", "accuracy\nchange, pp")  # fmt: skip
+_ENERGY_HEAD: Final = "energy\nJ/token"
 
 
 def text(comparison: dict[str, Any], *, styled: bool) -> str:
@@ -54,7 +55,8 @@ def _table(comparison: dict[str, Any], name: str) -> Table:
         padding=0,
         show_edge=False,
     )
-    for place, head in enumerate(_HEADS):
+    heads = [*_HEADS, _ENERGY_HEAD] if cells.ENERGY in cells.columns(comparison, name) else _HEADS
+    for place, head in enumerate(heads):
         table.add_column(Text(head), justify="left" if place in (0, 7) else "right", overflow="fold")
     for row in cells.rows(comparison, name):
         table.add_row(*(_cell(cell) for cell in row))

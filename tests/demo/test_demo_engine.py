@@ -1,16 +1,11 @@
 """The demo model on real SGLang: one CPU engine with NEXTN answers some of the shipped problems."""
 
-import asyncio
 import json
 
 import pytest
-from support import REPOSITORY
 
 from farm import demo
 from farm.demo.tokenizer import load_tokenizer, prompt_text
-from farm.engine.command import engine_command
-from farm.engine.running import launch
-from farm.spec import load_sweep
 from farm.workloads.grading import grade
 
 pytestmark = pytest.mark.engine
@@ -19,26 +14,13 @@ SHORT = 12
 
 
 @pytest.fixture(scope="module")
-def answers(cpu_engine, tmp_path_factory):
-    sweep = load_sweep(REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml")
-    command = engine_command(sweep, sweep.variant("nextn"), model_path=str(demo.model_path()), python=str(cpu_engine))
+def answers(demo_engine):
     items = [json.loads(line) for line in demo.test_path().read_text(encoding="utf-8").splitlines()]
-    items = [item for item in items if item["steps"] <= 3][:SHORT]
-    log = tmp_path_factory.mktemp("demo") / "engine.log"
-
-    async def ask():
-        engine = await launch(command, log, start_timeout_s=300, request_timeout_s=120)
-        try:
-            found = []
-            for item in items:
-                messages = [{"role": "user", "content": item["question"]}]
-                ids = await engine.client.tokenize_chat(messages, {"enable_thinking": True})
-                found.append((item, ids, await engine.client.generate(ids, {"temperature": 0, "max_new_tokens": 200})))
-            return found
-        finally:
-            await engine.stop()
-
-    return asyncio.run(ask())
+    found = []
+    for item in [item for item in items if item["steps"] <= 3][:SHORT]:
+        ids = demo_engine.chat(item["question"], enable_thinking=True)
+        found.append((item, ids, demo_engine.generate(ids, temperature=0, max_new_tokens=200)))
+    return found
 
 
 def test_the_engine_applies_the_chat_template_that_was_trained(answers):

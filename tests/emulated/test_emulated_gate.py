@@ -7,9 +7,7 @@ import json
 
 import pytest
 
-from farm.node import Assignment, EngineReport, EngineSlot, StintFailed
-from farm.plan import make_plan
-from farm.records import Record
+from farm.node import Answered, Assignment, EngineReport, EngineSlot, StintFailed
 from farm.results import ask_of
 from farm.spec import Sweep
 from farm.workloads.build import build
@@ -36,8 +34,14 @@ def events_of(variants):
 
     async def collect():
         found = {}
-        for stint in make_plan(ask_of(sweep, items), ["one"], design="crossover")["one"]:
-            found[stint.variant] = [event async for event in slot.run(stint)]
+        ask = ask_of(sweep, items)
+        for variant in ask.variants:
+            cells = list(ask.cells_of(variant))
+            slot_events = slot.run(variant, cells, cells)
+            found[variant] = []
+            async for event in slot_events:
+                found[variant].append(event)
+                slot.finish()
         return found
 
     return asyncio.run(collect())
@@ -52,7 +56,7 @@ def test_a_variant_that_is_not_active_yields_no_record_and_the_others_go_on(farm
         ]
     )
     for variant in ("plain", "humming"):
-        records = [event for event in events[variant] if isinstance(event, Record)]
+        records = [event.record for event in events[variant] if isinstance(event, Answered)]
         assert [record.error for record in records] == [None, None]
         (started, *_) = (event.values for event in events[variant] if isinstance(event, EngineReport))
         assert started["status"] == "started"

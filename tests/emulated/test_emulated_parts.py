@@ -42,7 +42,7 @@ def test_special_tokens_are_single_and_can_be_left_out():
     ids = tokenizer.encode("<think>\nyes</think>")
     assert ids[0] == tokenizer.THINK_START
     assert ids[-1] == tokenizer.THINK_END
-    assert tokenizer.decode(ids, skip_special=True) == "\nyes"
+    assert tokenizer.decode([*ids, tokenizer.END], skip_special=True) == "<think>\nyes</think>"
 
 
 def test_a_chat_prompt_ends_in_a_think_section_that_is_open_or_empty():

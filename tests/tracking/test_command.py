@@ -26,3 +26,16 @@ def test_the_folder_of_a_sweep(home: Path, tmp_path: Path, server: str, capsys: 
 def test_an_unknown_sweep_is_bad_input(home: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(arguments) == 2
     assert "no sweep" in capsys.readouterr().err
+
+
+def test_all_sweeps_move_to_a_server(home: Path, server: str, capsys: pytest.CaptureFixture[str]):
+    for name in ("ladder-a", "ladder-b"):
+        sweeps.write(home / "results" / name)
+    (home / "results" / "broken").mkdir()
+    (home / "results" / "broken" / "sweep.json").write_text("{}")
+    for _ in range(2):  # again adds nothing
+        assert main(["sync", "--all", "--tracking-uri", server]) == 2
+        shown = capsys.readouterr()
+        logged = [line.partition(":")[0] for line in shown.out.splitlines() if f" runs in {server}" in line]
+        assert sorted(logged) == ["ladder-a", "ladder-b"]
+        assert "broken" in shown.err

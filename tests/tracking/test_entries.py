@@ -65,6 +65,18 @@ def test_the_running_accuracy_stops_at_the_first_gap_and_other_series_do_not(tmp
     assert [one.step for one in points if one.key == "by_item/ttft_s"] == [0, 1, 2, 3, *range(5, 12)]
 
 
+def test_a_long_series_is_thinned_alike_for_all_variants_and_keeps_its_end(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(entries, "MOST_STEPS", 5)
+    results = read(sweeps.write(tmp_path / "s"))
+    for variant in sweeps.VARIANTS:
+        points = entries.series_of(results, Key(variant, "gsm8k"))
+        for name in ("by_item/ttft_s", "by_item/accuracy_so_far"):
+            assert [one.step for one in points if one.key == name] == [0, 3, 6, 9, 11]
+    graded = results.of(KEY).correct
+    accuracies = [one for one in entries.series_of(results, KEY) if one.key == "by_item/accuracy_so_far"]
+    assert accuracies[-1].value == graded.mean()
+
+
 def test_repeats_follow_each_other(tmp_path: Path):
     folder = sweeps.write(tmp_path / "s", items=2)
     results = read(folder)

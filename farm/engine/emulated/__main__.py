@@ -83,7 +83,9 @@ def _engine(
         slow_clock=faults.slow_clock,
         env_vars=exposed,
     )
-    return Engine(args, setup, faults, answers, info)
+    log = environment.get("FARM_EMULATION_REQUEST_LOG")
+    request_log = open(log, "a", encoding="utf-8", buffering=1) if log else None  # noqa: SIM115 - open until the end
+    return Engine(args, setup, faults, answers, info, request_log)
 
 
 def _info(args: dict[str, Any], totals: replies.Totals, **fixed: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from farm.engine.emulated import shapes
 from farm.engine.emulated.arguments import VERSION
 from farm.engine.emulated.model import Setup
 
@@ -32,7 +33,7 @@ def evidence(args: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
             "simulated_accept_length": None,
         },
         "gpu": None,
-        "kernel_caches": {},
+        "kernel_caches": {name: {"kernels": 0, "bytes": 0} for name in ("flashinfer", "humming", "triton")},
     }
 
 
@@ -50,8 +51,8 @@ def _model(role: str, args: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
             "class": "Emulated",
             "method": "Fp8HeadMethod" if setup.fp8_head else "UnquantizedEmbeddingMethod",
             "dtype": "float8_e4m3fn" if setup.fp8_head else "bfloat16",
-            "shape": None,
-            "bytes": None,
+            "shape": [shapes.VOCABULARY, shapes.HIDDEN],
+            "bytes": round(shapes.LM_HEAD_FP8 + 4 * shapes.VOCABULARY if setup.fp8_head else shapes.LM_HEAD_BF16),
             "fp32_output": bool(args["enable_fp32_lm_head"]) and not setup.fp8_head,
         },
         "shares_target_head": None if role == "target" else True,

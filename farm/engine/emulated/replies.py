@@ -17,6 +17,9 @@ WEIGHTS_GB: Final = 63.0
 TOKEN_CAPACITY: Final = 1_000_000
 _RESERVED_TOKENS: Final = 6
 NORMAL_CLOCK_MHZ: Final = 2418
+MAX_CLOCK_MHZ: Final = 3003
+DECODE_POWER_W: Final = 45.0  # assumed, of the GPU at its normal clock: nothing is published
+_STATIC_POWER_SHARE: Final = 0.3  # of it, whatever the clock; assumed too
 
 
 @dataclass
@@ -109,39 +112,82 @@ def aborted(args: Mapping[str, Any], message: str) -> dict[str, Any]:
     return {"text": " a", "output_ids": tokenizer.encode(" a"), "meta_info": meta}
 
 
-def chunk_meta(
-    args: Mapping[str, Any], rid: str, demand: Demand, completion_tokens: int, queue_s: float
-) -> dict[str, Any]:
-    """`meta_info` of any chunk."""
+@dataclass(frozen=True)
+class Generation:
+    """One request and its answer, as its chunks report them.
+
+    Attributes:
+        received_ts: when it came, UNIX seconds. Later time stamps count on from there, on the model's clock.
+        queue_s: how long it waited for a place, on the model's clock.
+    """
+
+    rid: str
+    demand: Demand
+    answer: Schedule
+    received_ts: float
+    queue_s: float
+
+    @property
+    def first_token_s(self) -> float:
+        """Seconds from the request to its first token, the wait for a place included."""
+        return self.queue_s + self.answer.ttft_s
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds from the request to its last token, the wait for a place included."""
+        return self.queue_s + self.answer.latency_s
+
+
+def chunk_meta(args: Mapping[str, Any], job: Generation, completion_tokens: int, *, first: bool) -> dict[str, Any]:
+    """`meta_info` of any chunk; the first one says when it was sent."""
+    cached = job.demand.cached_tokens
     meta: dict[str, Any] = {
-        "id": rid,
+        "id": job.rid,
         "finish_reason": None,
-        "prompt_tokens": demand.prompt_tokens,
+        "prompt_tokens": job.demand.prompt_tokens,
         "weight_version": args["weight_version"],
         "num_retractions": 0,
         "reasoning_tokens": 0,
         "completion_tokens": completion_tokens,
-        "cached_tokens": demand.cached_tokens,
+        "cached_tokens": cached,
+        "cached_tokens_details": {"device": cached, "host": 0} if cached else None,
+        "dp_rank": None,
     }
     if args["enable_metrics"]:
-        meta["queue_time"] = queue_s
+        meta |= {
+            "storage_prefetch_wait": 0.0,
+            "storage_staging_wait": 0.0,
+            "forward_entry_time": job.received_ts + job.queue_s,
+            "prefill_finished_time": job.received_ts + job.first_token_s,
+            "queue_time": job.queue_s,
+        }
+    if first:
+        meta["response_sent_to_client_ts"] = job.received_ts + job.first_token_s
     return meta
 
 
-def final_meta(args: Mapping[str, Any], demand: Demand, answer: Schedule, queue_s: float) -> dict[str, Any]:
-    """What the last chunk's `meta_info` has beyond `chunk_meta`."""
+def final_meta(args: Mapping[str, Any], job: Generation, slow_clock: float = 1.0) -> dict[str, Any]:
+    """What the last chunk's `meta_info` adds to `chunk_meta`; `slow_clock` is the clock's share of the normal one."""
+    answer = job.answer
     tokens = len(answer.ids)
     decode_s = answer.latency_s - answer.ttft_s
     meta: dict[str, Any] = {
         "finish_reason": (
             {"type": "stop", "matched": tokenizer.END}
             if answer.finish == "stop"
-            else {"type": "length", "length": demand.limit}
+            else {"type": "length", "length": job.demand.limit}
         ),
-        "e2e_latency": queue_s + answer.latency_s,
+        "weight_versions": [{"version": args["weight_version"], "start": 0, "end": tokens}],
+        "e2e_latency": job.latency_s,
+        "response_sent_to_client_ts": job.received_ts + job.first_token_s,
     }
     if args["enable_metrics"]:
-        meta["first_token_latency"] = queue_s + answer.ttft_s
+        meta |= {
+            "request_received_ts": job.received_ts,
+            "api_server_dispatch_finish_ts": job.received_ts,
+            "request_finished_ts": job.received_ts + job.latency_s,
+            "first_token_latency": job.first_token_s,
+        }
         if decode_s > 0:
             meta["decode_throughput"] = (tokens - 1) / decode_s
     if answer.verify_rounds:
@@ -156,8 +202,11 @@ def final_meta(args: Mapping[str, Any], demand: Demand, answer: Schedule, queue_
         }
     return meta | {
         SPEED: args[SPEED],
-        "emulation_ttft_s": round(queue_s + answer.ttft_s, 6),
-        "emulation_latency_s": round(queue_s + answer.latency_s, 6),
-        "emulation_chunk_times_s": [round(queue_s + time_s, 6) for time_s in answer.times_s],
+        "emulation_ttft_s": round(job.first_token_s, 6),
+        "emulation_latency_s": round(job.latency_s, 6),
+        "emulation_chunk_times_s": [round(job.queue_s + time_s, 6) for time_s in answer.times_s],
         "emulation_chunk_tokens": answer.tokens,
+        "emulation_power_w": DECODE_POWER_W * (_STATIC_POWER_SHARE + (1 - _STATIC_POWER_SHARE) * slow_clock),
+        "emulation_sm_clock_mhz": round(NORMAL_CLOCK_MHZ * slow_clock),
+        "emulation_max_sm_clock_mhz": MAX_CLOCK_MHZ,
     }

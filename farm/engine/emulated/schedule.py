@@ -92,7 +92,7 @@ def schedule(demand: Demand, setup: Setup, *, slowdown: float = 1.0, drafts_fail
     answer = Schedule(*_output(demand, rng, speculative=setup.speculation is not None))
     first_s = model.prefill_s(setup, demand.prompt_tokens - demand.cached_tokens, demand.cached_tokens)
     answer.times_s.append(first_s * slowdown)
-    answer.tokens.append(1)
+    answer.tokens.append(min(1, len(answer.ids)))  # none where a limit of 0 asks for the prefill alone
     if setup.speculation is None:
         _plain(answer, demand, setup, slowdown)
     else:

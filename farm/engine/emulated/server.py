@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from aiohttp import web
 
@@ -19,9 +20,9 @@ from farm.engine.emulated.draws import predictability_of
 from farm.engine.emulated.faults import Faults
 from farm.engine.emulated.model import Setup
 from farm.engine.emulated.prefix_cache import PrefixCache
-from farm.engine.emulated.replies import Totals
+from farm.engine.emulated.replies import Generation, Totals
 from farm.engine.emulated.requests import Asked, are_ids
-from farm.engine.emulated.schedule import Demand, Schedule, chunk_ends, schedule
+from farm.engine.emulated.schedule import Demand, chunk_ends, schedule
 
 # Arrivals closer than this in real time go out as one chunk: an event loop cannot keep shorter appointments.
 SHORTEST_GAP_S: Final = 2e-3
@@ -31,22 +32,17 @@ _DONE: Final = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Job(Generation):
     """One generation in progress.
 
     Attributes:
         number: how many were asked of this engine before it.
         began: when it got its place, on the event loop's clock.
-        queue_s: how long it waited for that, on the model's clock.
         dies: the engine does not survive it.
     """
 
     number: int
-    rid: str
-    demand: Demand
-    answer: Schedule
     began: float
-    queue_s: float
     dies: bool
 
 
@@ -60,14 +56,16 @@ class Engine:
         faults: Faults,
         answers: Answers,
         info: Callable[[Totals], dict[str, Any]],
+        request_log: IO[str] | None = None,
     ) -> None:
-        """`info` gives `/server_info` from the totals so far."""
+        """`info` gives `/server_info` from the totals so far; `request_log` receives a line for each request."""
         self._args = args
         self._speed = float(args[SPEED])
         self._setup = setup
         self._faults = faults
         self._answers = answers
         self._info = info
+        self._request_log = request_log
         capacity = 0 if args["disable_radix_cache"] else replies.token_capacity(args)
         self._cache = PrefixCache(args["page_size"], capacity)
         self._slots = asyncio.Semaphore(args["max_running_requests"])
@@ -79,7 +77,8 @@ class Engine:
 
     def app(self) -> web.Application:
         """The web application."""
-        app = web.Application(middlewares=[self._authorised], client_max_size=_MAX_BODY_BYTES)
+        middlewares = [self._authorised] if self._request_log is None else [self._logged, self._authorised]
+        app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY_BYTES)
         app.add_routes(
             [
                 web.get("/health", self._health),
@@ -102,6 +101,17 @@ class Engine:
         if key and not request.path.startswith("/health") and request.headers.get("Authorization") != f"Bearer {key}":
             return web.json_response({"error": "Unauthorized"}, status=401)
         return await handler(request)
+
+    @web.middleware
+    async def _logged(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        assert self._request_log is not None
+        received_s = time.monotonic()
+        response = await handler(request)
+        entry = {"path": request.path, "received_s": received_s, "finished_s": time.monotonic()}
+        self._request_log.write(json.dumps(entry) + "\n")
+        return response
 
     async def _health(self, request: web.Request) -> web.Response:
         if self._hung:
@@ -142,7 +152,7 @@ class Engine:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request)
-        number = self._received
+        number, received_ts = self._received, time.time()
         self._received += 1
         if _strikes(self._faults.error_after, number):
             return web.json_response({"error": {"message": "Internal server error"}}, status=500)
@@ -151,6 +161,8 @@ class Engine:
             asked = requests.asked(body, self._args)
         except requests.UnknownField as error:
             return web.json_response({"error": str(error)}, status=400)
+        except requests.Malformed as error:
+            raise _bad_request(str(error)) from error
         except requests.PromptTooLong as error:
             return await self._refused(request, replies.aborted(self._args, str(error)), str(error), streamed=streamed)
         except ValueError as error:
@@ -161,7 +173,7 @@ class Engine:
                 demand, self._setup, slowdown=1 / self._faults.slow_clock, drafts_fail=self._faults.silent_fallback
             )
             dies = asked.kills or self._poisoned(asked.ids) or _strikes(self._faults.crash_after, number)
-            job = _Job(number, asked.rid, demand, answer, began, queue_s, dies)
+            job = _Job(asked.rid, demand, answer, received_ts, queue_s, number, began, dies)
             response = await (self._stream(request, job) if streamed else self._whole(job))
             self._totals.add(answer)
             self._cache.insert(asked.ids + answer.ids)
@@ -242,10 +254,10 @@ class Engine:
         tokens = answer.tokens[end]
         sent = answer.tokens[first - 1] if first and self._args["incremental_streaming_output"] else 0
         ids = answer.ids[sent:tokens]
-        meta = replies.chunk_meta(self._args, job.rid, job.demand, tokens, job.queue_s)
+        meta = replies.chunk_meta(self._args, job, tokens, first=first == 0)
         if end == len(answer.tokens) - 1:
-            meta |= replies.final_meta(self._args, job.demand, answer, job.queue_s)
-        text = tokenizer.decode(token for token in ids if token != tokenizer.END)
+            meta |= replies.final_meta(self._args, job, self._faults.slow_clock)
+        text = tokenizer.decode(ids, skip_special=True)
         return {"text": text, "output_ids": ids, "meta_info": meta}
 
     async def _refused(

@@ -57,6 +57,7 @@ SPECIAL: Final = {
 THINK_START: Final = SPECIAL["<think>"]
 THINK_END: Final = SPECIAL["</think>"]
 _SPECIAL_TEXT: Final = {token: text for text, token in SPECIAL.items()}
+_SKIPPED: Final = set(_SPECIAL_TEXT) - {THINK_START, THINK_END}  # what a think section is must stay to be seen
 _SPECIAL_PATTERN: Final = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL) + ")")
 _PATTERN: Final = re.compile(r"( ?)(?:([A-Za-z][a-z]*)|([0-9]{1,3}))|(.)", re.DOTALL)
 _ROLES: Final = {"system": "SYSTEM", "user": "HUMAN", "assistant": "ASSISTANT"}
@@ -121,5 +122,5 @@ def _bytes(token: int, skip_special: bool) -> bytes:
         piece = _PIECES[index]
         return (" " * (spelling >> 1) + (piece.capitalize() if spelling & 1 else piece)).encode()
     if token in _SPECIAL_TEXT:
-        return b"" if skip_special else _SPECIAL_TEXT[token].encode()
+        return b"" if skip_special and token in _SKIPPED else _SPECIAL_TEXT[token].encode()
     return "\ufffd".encode()
