@@ -34,6 +34,9 @@ SUMS: Final = (
     "request_accept_rate",
     "spec_answers",
     "drafting_answers",
+    "energy_j",  # of answers whose energy is known
+    "energy_tokens",  # their completion tokens
+    "energy_answers",
 )
 _PLACE: Final = {name: place for place, name in enumerate(SUMS)}
 _OPTIONAL_NUMBERS: Final = {
@@ -43,8 +46,20 @@ _OPTIONAL_NUMBERS: Final = {
     "cached_tokens": 0.0,
     "decode_s": math.nan,
     "sequence": math.nan,
+    "energy_j": math.nan,
+    "sm_clock_mhz": math.nan,
+    "throttled_s": math.nan,
 }
-_OPTIONAL_TEXT: Final = ("node", "engine_id", "engine_kind", "label", "prompt_sha256", "error", "sweep_id")
+_OPTIONAL_TEXT: Final = (
+    "node",
+    "engine_id",
+    "engine_kind",
+    "label",
+    "prompt_sha256",
+    "error",
+    "sweep_id",
+    "energy_method",
+)
 
 
 def ratio_of(numerator: str, denominator: str, block: int = 0) -> Statistic:
@@ -59,6 +74,8 @@ TTFT_S: Final = ("ttft_s", "answers")
 COMPLETION_TOKENS: Final = ("completion_tokens", "answers")
 ACCEPT_LENGTH: Final = ("spec_tokens", "verify_rounds")
 ACCEPT_RATE: Final = ("accepted", "proposed")
+ENERGY_PER_REQUEST_J: Final = ("energy_j", "energy_answers")
+ENERGY_PER_TOKEN_J: Final = ("energy_j", "energy_tokens")
 
 
 def checked(records: pd.DataFrame) -> pd.DataFrame:
@@ -79,7 +96,7 @@ def checked(records: pd.DataFrame) -> pd.DataFrame:
         frame[name] = _numbers(records, name)
     for name, default in _OPTIONAL_NUMBERS.items():
         frame[name] = _numbers(records, name).fillna(default) if name in records.columns else default
-    for name in ("truncated", "moved"):
+    for name in ("truncated", "moved", "slow_state"):
         frame[name] = _truth(records[name]).fillna(0.0) > 0 if name in records.columns else False
     frame["correct"] = _truth(records["correct"]) if "correct" in records.columns else math.nan
     if "started_at" in records.columns:
@@ -171,7 +188,8 @@ def answer_columns(answers: pd.DataFrame) -> list[FloatArray]:
     many, speculated, drafted = tokens > 1, rounds > 0, proposed > 0
     steps = np.where(many, tokens - 1, 0.0)
     decode = np.where(many, of("decode_s"), 0.0)
-    accepted = of("draft_tokens_accepted")
+    accepted, energy = of("draft_tokens_accepted"), of("energy_j")
+    powered = np.isfinite(energy)
     return [
         np.ones(len(answers)),
         of("latency_s"),
@@ -189,6 +207,9 @@ def answer_columns(answers: pd.DataFrame) -> list[FloatArray]:
         np.divide(accepted, proposed, out=np.zeros_like(accepted), where=drafted),
         speculated.astype(np.float64),
         drafted.astype(np.float64),
+        np.where(powered, energy, 0.0),
+        np.where(powered, tokens, 0.0),
+        powered.astype(np.float64),
     ]
 
 

@@ -6,7 +6,7 @@ columns may be added, never renamed.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -76,6 +76,15 @@ class Record:
     engine_latency_s: float | None = None  # the engine's own account of the same request
     engine_ttft_s: float | None = None
 
+    # The GPU from sending to the last chunk, see `farm.telemetry`; null where there is none or it does not answer.
+    energy_j: float | None = None  # null too where requests run side by side
+    energy_method: str | None = None  # board-counter | power-integral | emulated
+    power_w: float | None = None  # mean
+    sm_clock_mhz: float | None = None  # mean
+    temperature_c: float | None = None  # highest
+    throttled_s: float | None = None  # seconds under a clock-event reason that slows the GPU down
+    slow_state: bool | None = None  # taken in a slow state of the GPU
+
     output_text: str = ""
     answer: str | None = None
     gold: str | None = None
@@ -92,14 +101,17 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary; `from_dict` is its inverse."""
-        return asdict(self) | {"started_at": self.started_at.isoformat()}
+        # Not `asdict`, which copies every number of the lists: most of what a record would cost.
+        return {name: getattr(self, name) for name in _NAMES} | {"started_at": self.started_at.isoformat()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
         """Rebuild a record from `to_dict`; fields of newer versions are ignored."""
-        known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+        known = {name: values[name] for name in _NAMES if name in values}
         return cls(**known | {"started_at": datetime.fromisoformat(known["started_at"])})
 
+
+_NAMES: Final = tuple(field.name for field in fields(Record))
 
 RECORD_SCHEMA: Final = pa.schema(
     [
@@ -133,6 +145,13 @@ RECORD_SCHEMA: Final = pa.schema(
         ("accept_histogram", pa.list_(pa.int32())),
         ("engine_latency_s", pa.float64()),
         ("engine_ttft_s", pa.float64()),
+        ("energy_j", pa.float64()),
+        ("energy_method", pa.string()),
+        ("power_w", pa.float64()),
+        ("sm_clock_mhz", pa.float64()),
+        ("temperature_c", pa.float64()),
+        ("throttled_s", pa.float64()),
+        ("slow_state", pa.bool_()),
         ("output_text", pa.string()),
         ("answer", pa.string()),
         ("gold", pa.string()),

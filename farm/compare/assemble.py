@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from farm.compare.advice import advice
-from farm.compare.caveats import caveats
+from farm.compare.caveats import EXCLUDE, INCLUDE, caveats, slow_state
 from farm.compare.contrasts import add_holm, contrast, effect, head_to_head
 from farm.compare.costs import start_up_costs
 from farm.compare.figures import variant_figures
@@ -29,10 +29,18 @@ def compare(
     items: pd.DataFrame | None = None,
     baseline: str | None = None,
     margin_pp: float | None = None,
+    slow_records: str = INCLUDE,
 ) -> dict[str, Any]:
-    """Compare the variants of a sweep; raises `InputError` with one sentence when the records do not allow it."""
+    """Compare the variants of a sweep; raises `InputError` with one sentence when the records do not allow it.
+
+    `slow_records` says what becomes of records that were taken in a slow state of their GPU: `include` counts them and
+    a warning gives the figures without them, `exclude` leaves them out.
+    """
     sweep = sweep or {}
-    frame = checked(records)
+    everything = checked(records)
+    frame = everything[~everything["slow_state"].to_numpy()] if slow_records == EXCLUDE else everything
+    if frame.empty:
+        raise InputError("Every record was taken in a slow state of its GPU; --slow-records exclude leaves none.")
     variants = _ordered(list(frame["variant"].unique()), sweep.get("variants") or ())
     base = _baseline(baseline or sweep.get("baseline"), variants)
     margin = margin_pp if margin_pp is not None else float(sweep.get("margin_pp") or DEFAULT_MARGIN_PP)
@@ -46,7 +54,8 @@ def compare(
     if not any(data.items for sample in samples.values() for data in sample.paired.values()):
         raise InputError(f"No item was answered under {base} and another variant: there are no pairs to compare.")
     out: dict[str, Any] = {
-        "sweep": _identity(frame, sweep, variants),
+        "sweep": _identity(everything, sweep, variants),
+        "slow_records": slow_records,
         "baseline": base,
         "margin_pp": margin,
         "workloads": {
@@ -58,7 +67,7 @@ def compare(
     out["gaps"] = workload_gaps(out)
     out["advice"] = advice(out)
     out["why"] = reasons(out)
-    out["warnings"] = caveats(out, tables, samples, sweep)
+    out["warnings"] = caveats(out, tables, samples, sweep) + slow_state(everything, names, slow_records)
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy import stats
 
 from farm.compare.advice import MIN_ITEMS
 from farm.compare.sample import WorkloadSample
+from farm.compare.words import number
 from farm.metrics import WorkloadTable
 from farm.stats.intervals import FloatArray
 
@@ -23,6 +24,10 @@ SKEWED_MEAN_ITEMS: Final = 50
 """With fewer items the measured coverage of the mean of a skewed figure is nearer 90 % than 95 %."""
 SCATTER_OF_STARTS: Final = 0.005
 """Standard deviation that engine starts add to a log ratio before it is worth a warning."""
+
+
+INCLUDE: Final = "include"
+EXCLUDE: Final = "exclude"
 
 
 def caveats(
@@ -40,6 +45,36 @@ def caveats(
         for look in (_prompts, _cached, _uneven, _moved, _nodes, _drift):
             out += [f"{name}: {text}" for text in look(table)]
     return out
+
+
+def slow_state(frame: pd.DataFrame, workloads: Iterable[str], slow_records: str) -> list[str]:
+    """Answers that were taken in a slow state of the GPU, of all records; see `farm.telemetry.samples` for its rule."""
+    out = []
+    for name in workloads:
+        answers = frame[(frame["workload"] == name).to_numpy() & frame["ok"].to_numpy()]
+        slow = answers["slow_state"].to_numpy()
+        if not slow.any():
+            continue
+        own = [
+            (str(variant), one) for variant, one in answers.groupby("variant", sort=False) if one["slow_state"].any()
+        ]
+        nodes = ", ".join(sorted(answers.loc[slow, "node"].dropna().astype(str).unique())) or "an unknown node"
+        counts = ", ".join(f"{variant} {int(one['slow_state'].sum()):,}" for variant, one in own)
+        told = f"{name}: {int(slow.sum()):,} answers were taken in a slow state of the GPU of {nodes} ({counts})"
+        if slow_records == EXCLUDE:
+            out.append(f"{told}: they are left out.")
+            continue
+        both = (
+            f"{variant} {_tpot_ms(one)} with them, {_tpot_ms(one[~one['slow_state']])} without" for variant, one in own
+        )
+        out.append(f"{told}. TPOT in ms: {'; '.join(both)}. `--slow-records exclude` leaves them out.")
+    return out
+
+
+def _tpot_ms(answers: pd.DataFrame) -> str:
+    many = answers[(answers["completion_tokens"] > 1).to_numpy()]
+    tokens = float((many["completion_tokens"] - 1).sum())
+    return number(1000 * float(many["decode_s"].sum()) / tokens if tokens else None)
 
 
 def _of_sweep(comparison: dict[str, Any], sweep: dict[str, Any]) -> Iterator[str]:

@@ -27,6 +27,12 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--format", choices=FORMATS, default="table")
     out.add_argument("--output", metavar="FILE", type=Path, help="write there instead of to standard output")
     out.add_argument("--published", action="store_true", help="set the published figures beside the measured ones")
+    out.add_argument(
+        "--slow-records",
+        choices=("include", "exclude"),
+        default="include",
+        help="answers that were taken in a slow state of the GPU: count them, with a warning, or leave them out",
+    )
     out.add_argument("--margin-pp", metavar="X", type=float, help="equivalence margin in percentage points")
     return out
 
@@ -47,7 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace, scratch: Path) -> str:
     results = load(_folder(options, scratch))
     comparison = compare(
-        results.records, results.sweep, results.engines, results.items, options.baseline, options.margin_pp
+        results.records,
+        results.sweep,
+        results.engines,
+        results.items,
+        options.baseline,
+        options.margin_pp,
+        options.slow_records,
     )
     if options.published:
         from farm.published import beside

@@ -10,7 +10,16 @@ import numpy as np
 import pandas as pd
 
 from farm.compare.sample import WorkloadSample, as_json, ends, finite, interval, pair_spread
-from farm.metrics import ACCEPT_LENGTH, COMPLETION_TOKENS, LATENCY_S, TPOT_S, TTFT_S, Pairing, ratio_of
+from farm.metrics import (
+    ACCEPT_LENGTH,
+    COMPLETION_TOKENS,
+    ENERGY_PER_TOKEN_J,
+    LATENCY_S,
+    TPOT_S,
+    TTFT_S,
+    Pairing,
+    ratio_of,
+)
 from farm.stats.accuracy import AccuracyContrast, Outcomes, compare_accuracy
 from farm.stats.explain import Means, latency_parts, speed_parts
 from farm.stats.family import Effect, Pair, holm
@@ -38,6 +47,7 @@ def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> dict[str, 
         "throughput_p": finite(log_p_value(sample.resampled, speed, data.items, starts)),
         "mean_latency_change": as_json(Interval(*(end - 1 for end in latency_ratio))),
         "per_request_throughput_ratio": as_json(interval(sample, _mean_log_ratio(sample, pair), data.items)),
+        "energy_per_token_ratio": _energy(sample, data, block),
         **_explanation(sample, block, data.items),
         "accuracy": _accuracy(data, margin_pp),
     }
@@ -46,6 +56,13 @@ def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> dict[str, 
 def _quotient(figure: tuple[str, str], top: int, bottom: int) -> Statistic:
     above, below = ratio_of(*figure, top), ratio_of(*figure, bottom)
     return lambda sums: above(sums) / below(sums)
+
+
+def _energy(sample: WorkloadSample, data: Pairing, block: int) -> dict[str, Any] | None:
+    """Energy per generated token over the other's; None where one of the two has none."""
+    sides = (data.variant_answers, data.against_answers)
+    items = min(int(side.loc[side["energy_j"].notna().to_numpy(), "item"].nunique()) for side in sides)
+    return as_json(interval(sample, _quotient(ENERGY_PER_TOKEN_J, block, block + 1), items)) if items else None
 
 
 def _mean_log_ratio(sample: WorkloadSample, pair: Pair) -> Statistic:

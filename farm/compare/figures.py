@@ -12,6 +12,8 @@ from farm.compare.sample import WorkloadSample, as_json, ends, finite, interval,
 from farm.metrics import (
     ACCEPT_LENGTH,
     ACCEPT_RATE,
+    ENERGY_PER_REQUEST_J,
+    ENERGY_PER_TOKEN_J,
     TPOT_S,
     accept_histogram,
     distribution,
@@ -41,6 +43,7 @@ def variant_figures(sample: WorkloadSample, variant: str, records: pd.DataFrame)
     for name in _DISTRIBUTIONS:
         out[name] = _distribution(sample, variant, answers, name, items)
     out |= _speculation(sample, variant, answers, records)
+    out |= _telemetry(sample, variant, answers)
     out["accuracy"] = _accuracy(answers)
     out["label"] = next(iter(sorted(answers["label"].dropna().astype(str).unique())), None)
     return out
@@ -98,6 +101,30 @@ def _speculation(sample: WorkloadSample, variant: str, answers: pd.DataFrame, re
         "accept_length_per_request": finite(per_request_length.value),
         "accept_rate_per_request": finite(per_request_rate.value),
         "accept_histogram": accept_histogram(answers, records) if items else None,
+    }
+
+
+def _telemetry(sample: WorkloadSample, variant: str, answers: pd.DataFrame) -> dict[str, Any]:
+    """Energy with how it was had, and the state of the GPU; null where no answer has it."""
+    block = sample.block(variant)
+    powered = answers[answers["energy_j"].notna().to_numpy()]
+    items = int(powered["item"].nunique())
+    clocked = answers[answers["sm_clock_mhz"].notna().to_numpy()]
+    throttled = answers["throttled_s"].dropna()
+
+    def energy(figure: tuple[str, str]) -> dict[str, Any] | None:
+        return as_json(interval(sample, ratio_of(*figure, block), items)) if items else None
+
+    return {
+        "energy_j_per_request": energy(ENERGY_PER_REQUEST_J),
+        "energy_j_per_token": energy(ENERGY_PER_TOKEN_J),
+        "energy_answers": len(powered),
+        "energy_method": ", ".join(sorted(powered["energy_method"].dropna().astype(str).unique())) or None,
+        "sm_clock_mhz": float(np.average(clocked["sm_clock_mhz"], weights=clocked["latency_s"]))
+        if clocked["latency_s"].sum() > 0
+        else None,
+        "throttled_s": float(throttled.sum()) if len(throttled) else None,
+        "slow_answers": int(answers["slow_state"].sum()),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farm.compare.advice import against_baseline, choice, decisive
-from farm.compare.words import count, number, percent
+from farm.compare.words import count, number, percent, ratio
 from farm.stats.family import without
 
 
@@ -19,6 +19,7 @@ def reasons(comparison: dict[str, Any]) -> list[str]:
                 out += _speed_reason(name, contrast)
                 out += _break_even(name, workload["variants"][variant])
                 out += _latency_reason(name, contrast)
+                out += _energy_reason(name, workload["variants"], contrast)
     out += [gap["text"] for gap in comparison["gaps"] if gap["variant"] == variant]
     out += [line for name in decisive(comparison) for line in _start_up_reasons(comparison, name)]
     return out
@@ -43,6 +44,24 @@ def _speed_reason(name: str, contrast: dict[str, Any]) -> list[str]:
     return [
         f"{head}: {parts['accept_length_ratio']:.2f} times the tokens per round at "
         f"{parts['round_cost_ratio']:.2f} times the cost per round."
+    ]
+
+
+def _energy_reason(name: str, figures: dict[str, Any], contrast: dict[str, Any]) -> list[str]:
+    """What an answer and a token cost in energy, and how that is known."""
+    if contrast["energy_per_token_ratio"] is None:
+        return []
+    own, other = figures[contrast["variant"]], figures[contrast["against"]]
+    methods = sorted({own["energy_method"], other["energy_method"]} - {None})
+    answer, token = (
+        f"{number(one[figure]['value'], digits)} J"
+        for one, figure, digits in ((own, "energy_j_per_request", 1), (own, "energy_j_per_token", 2))
+    )
+    base = number(other["energy_j_per_token"]["value"])
+    return [
+        f"{name}: {contrast['variant']} takes {answer} an answer and {token} a generated token, "
+        f"{ratio(contrast['energy_per_token_ratio'])} of {contrast['against']}'s {base} J; "
+        f"energy by {', '.join(methods)}."
     ]
 
 

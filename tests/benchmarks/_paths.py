@@ -1,6 +1,7 @@
-"""Lets the scripts beside it import the farm and the made-up sweeps of its tests, from a plain checkout."""
+"""Lets the scripts beside it import the farm and what its tests share, from a plain checkout."""
 
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "compare"), str(Path(__file__).parents[2])]
+_TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(_TESTS / "compare"), str(_TESTS / "tracking"), str(_TESTS), str(_TESTS.parent)]
