@@ -1,125 +1,162 @@
-"""The driver's loop: hands stints to the workers, makes what comes back durable, deals lost work again."""
+"""The driver's loop: gives the schedule's orders to the workers, makes what comes back durable, follows the cluster."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import ray
 
-from farm.cluster import Event
+from farm.cluster import Crew
 from farm.errors import first_line
 from farm.journal import Journal
-from farm.node import EngineReport, StintFailed
-from farm.plan import Ask, Stint, make_plan
+from farm.node import Answered, EngineReport, Event, StintFailed
 from farm.progress import Progress
-from farm.records import CellKey, Record
+from farm.records import Record
+from farm.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
 
 SHOW_EVERY_S: Final = 900.0
-_WAIT_S: Final = 1.0
+# While results are shown elsewhere nobody feeds the workers.
+_SHOW_LOOKAHEAD_S: Final = 120.0
+_WAIT_S: Final = 0.5
 _BATCH: Final = 512
+# With no slot left, how long one may take to come back before the sweep ends incomplete.
+_NOBODY_S: Final = 60.0
 
 
 @dataclass
 class Dispatcher:
-    """Runs a sweep's missing cells on a set of workers.
+    """Runs a sweep's missing cells on a crew of workers.
 
     Attributes:
-        workers: the NodeWorker actors by slot name.
+        wait_s: how long the cells of a lost slot wait for its return.
         show: called now and then between records, to make the present results visible elsewhere.
         problems: what went wrong, one sentence each, in the order it happened.
         failed: variants that could not be run on some slot, with the last reason.
     """
 
-    ask: Ask
-    workers: dict[str, Any]
+    schedule: Schedule
+    crew: Crew
     journal: Journal
     progress: Progress
     folder: Path
-    design: Literal["crossover", "dedicated"]
+    wait_s: float
     show: Callable[[], None]
     problems: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    _answered: dict[CellKey, str] = field(default_factory=dict)
-    _errors: set[CellKey] = field(default_factory=set)
-    _barred: set[tuple[str, str]] = field(default_factory=set)
-    _queues: dict[str, deque[Stint]] = field(default_factory=dict)
-    _active: dict[Any, tuple[str, Stint]] = field(default_factory=dict)
-    _yielded: dict[str, int] = field(default_factory=dict)
+    _streams: dict[Any, str] = field(default_factory=dict)
+    _ordered_s: dict[str, float] = field(default_factory=dict)
+    _back_by_s: dict[str, float] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
     _shown: float = field(default_factory=time.monotonic)
+    _somebody_s: float = 0.0
 
     def run(self) -> None:
         """Return when every cell has a record, or no worker is left that could give one."""
-        self._answered = self.journal.answered()
-        while self._deal():
-            while self._queues or self._active:
-                self._start_idle()
-                self._take(self._drain())
-                self.progress.tick()
-                self._show_now_and_then()
+        for slot in self.crew.workers:
+            self.schedule.joined(slot)
+        while True:
+            self._follow_cluster()
+            self.schedule.refresh(self._now_s())
+            self._give_orders(LOOKAHEAD_S)
+            if self.schedule.done and not self._somebody_missing():
+                break
+            self._take(self._drain())
+            self.progress.tick(self._began + self.schedule.expected_length_s)
+            self._show_now_and_then()
+        self._release()
 
-    def _deal(self) -> bool:
-        """Plan what is missing over the slots that are left; false when there is nothing to do or nobody to do it."""
-        settled = self._answered | dict.fromkeys(self._errors, "")
-        plan = make_plan(self.ask, list(self.workers), design=self.design, done=settled, barred=self._barred)
-        self._queues = {slot: deque(stints) for slot, stints in plan.items()}
-        return bool(plan)
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began
 
-    def _show_now_and_then(self) -> None:
-        # Workers go on meanwhile: their records wait in Ray until they are taken.
-        if time.monotonic() - self._shown >= SHOW_EVERY_S:
-            self.show()
-            self._shown = time.monotonic()
+    def _somebody_missing(self) -> bool:
+        """Whether cells are left, and a slot that could answer them may still come."""
+        if self.schedule.present():
+            self._somebody_s = self._now_s()
+            return False
+        unanswered = self.progress.total > len(self.schedule.answered) + len(self.schedule.given_up)
+        return unanswered and self._now_s() - self._somebody_s < _NOBODY_S
 
-    def _start_idle(self) -> None:
-        busy = {slot for slot, _ in self._active.values()}
-        for slot in [slot for slot in self._queues if slot not in busy]:
-            stint = self._queues[slot].popleft()
-            if not self._queues[slot]:
-                del self._queues[slot]
-            if (slot, stint.variant) in self._barred:
-                continue
-            stream = self.workers[slot].run.options(num_returns="streaming").remote(stint)
-            self._active[stream] = (slot, stint)
-            self._yielded[slot] = 0
-            self.progress.doing(slot, f"{stint.variant}: starting the engine for {len(stint.cells)} cells")
+    def _follow_cluster(self) -> None:
+        for slot, until_s in list(self._back_by_s.items()):
+            if self._now_s() > until_s:
+                del self._back_by_s[slot]
+                self._say(f"{slot} did not come back; its cells go to others")
+                self.schedule.lost(slot)
+        came, unfit = self.crew.newcomers()
+        for slot in came:
+            self._back_by_s.pop(slot, None)
+            self.schedule.joined(slot)
+            self._say(f"{slot} joined")
+        for slot, reason in unfit.items():
+            self._say(f"{slot} was left out: {reason}")
+        for slot, reason in self.schedule.unfit().items():
+            self._note(f"{slot} is quarantined for the rest of this run: {reason}")
+            self.crew.quarantine(slot)
+            self.schedule.lost(slot)
+
+    def _give_orders(self, horizon_s: float) -> None:
+        busy = set(self._streams.values())
+        for slot in self.schedule.present():
+            order = self.schedule.order(slot, self._now_s(), horizon_s)
+            worker = self.crew.workers[slot]
+            match order:
+                case Start(variant, expected, cells):
+                    assert slot not in busy
+                    stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells)
+                    self._streams[stream] = slot
+                    self._ordered_s[slot] = time.monotonic()
+                    self.progress.doing(slot, f"{variant}: starting the engine for about {len(expected)} cells")
+                case Feed(cells):
+                    worker.feed.remote(cells)
+                case Finish():
+                    worker.finish.remote()
 
     def _drain(self) -> list[tuple[str, Event]]:
         """Wait for something to happen, then take all that is there, up to a batch."""
         events: list[tuple[str, Event]] = []
         timeout_s = _WAIT_S
-        while self._active and len(events) < _BATCH:
-            ready, _ = ray.wait(list(self._active), num_returns=1, timeout=timeout_s)
+        if not self._streams:
+            time.sleep(_WAIT_S)
+        while self._streams and len(events) < _BATCH:
+            ready, _ = ray.wait(list(self._streams), num_returns=1, timeout=timeout_s)
             if not ready:
                 break
             timeout_s = 0.0
-            slot, stint = self._active[ready[0]]
+            slot = self._streams[ready[0]]
             try:
                 events.append((slot, ray.get(next(ready[0]))))
             except StopIteration:
-                del self._active[ready[0]]
+                del self._streams[ready[0]]
+                # What it sent counts before its end does.
+                self._take(events)
+                events = []
+                self.schedule.ended(slot)
                 self.progress.doing(slot, "waiting")
             except (ray.exceptions.RayError, ray.exceptions.RayTaskError) as error:
-                del self._active[ready[0]]
-                self._lose(slot, stint, error)
+                del self._streams[ready[0]]
+                self._take(events)
+                events = []
+                self._lose(slot, error)
         return events
 
     def _take(self, events: list[tuple[str, Event]]) -> None:
         """Make records durable, then count them."""
-        records = [(slot, self._placed(slot, event)) for slot, event in events if isinstance(event, Record)]
-        if records:
-            self.journal.add(record for _, record in records)
-        for slot, record in records:
-            self._yielded[slot] += 1
-            if record.error is None:
-                self._answered[record.key] = slot
-            else:
-                self._errors.add(record.key)
+        answers = [
+            (slot, self._placed(slot, event.record), event.took_s)
+            for slot, event in events
+            if isinstance(event, Answered)
+        ]
+        if answers:
+            self.journal.add(record for _, record, _ in answers)
+        for slot, record, took_s in answers:
+            failed = record.error is not None
+            if failed:
                 self.problems.append(f"{record.key}: {record.error}")
+            self.schedule.record(slot, record.key, tokens=record.completion_tokens, took_s=took_s, failed=failed)
             self.progress.record(slot, record)
         for slot, event in events:
             if isinstance(event, EngineReport):
@@ -129,9 +166,11 @@ class Dispatcher:
 
     def _placed(self, slot: str, record: Record) -> Record:
         """The record, marked if a partner cell was answered elsewhere: such a pair holds a node difference too."""
-        partners = (record.key._replace(variant=variant) for variant in self.ask.variants)
-        elsewhere = any(self._answered.get(partner, slot) != slot for partner in partners)
-        return replace(record, moved=True) if elsewhere and self.design == "crossover" else record
+        if self.schedule.design != "crossover":
+            return record
+        answered = self.schedule.answered
+        partners = (record.key._replace(variant=variant) for variant in self.schedule.ask.variants)
+        return replace(record, moved=True) if any(answered.get(each, slot) != slot for each in partners) else record
 
     def _note_engine(self, slot: str, report: EngineReport) -> None:
         values = dict(report.values)
@@ -142,25 +181,43 @@ class Dispatcher:
             values["log"] = str(place.relative_to(self.folder))
         self.journal.note_engine(report.engine_id, values)
         if values["status"] == "started":
+            self.schedule.started(slot, time.monotonic() - self._ordered_s[slot])
             self.progress.doing(slot, f"{values['variant']}: measuring (engine ready after {values['start_s']:.0f} s)")
 
     def _fail(self, slot: str, failure: StintFailed) -> None:
-        """A variant that gave no record at all on a slot is not tried there again; else it gets another engine."""
         self.problems.append(f"{failure.variant} on {slot}: {failure.reason}")
         self.progress.say(f"{slot}: {failure.variant} failed: {failure.reason}")
         self.failed[failure.variant] = failure.reason
-        if self._yielded[slot] == 0:
-            self._barred.add((slot, failure.variant))
+        self.schedule.failed(slot, hopeless=failure.hopeless)
 
-    def _lose(self, slot: str, stint: Stint, error: Exception) -> None:
-        message = f"slot {slot} was lost while it ran {stint.variant}: {first_line(error)}"
+    def _lose(self, slot: str, error: Exception) -> None:
+        if slot not in self.crew.workers:
+            return  # it was given up before its stream ended
+        may_return = self.crew.lose(slot)
+        wait = may_return and self.wait_s > 0
+        held = self.schedule.lost(slot, wait=wait)
+        self._note(f"{slot} was lost with {held} cells under way: {first_line(error)}")
+        self.progress.doing(slot, "lost")
+        if wait:
+            self._back_by_s[slot] = self._now_s() + self.wait_s
+            self._say(f"its share waits {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
+
+    def _release(self) -> None:
+        """End the stints that wait for more cells, and take their engines' last reports."""
+        for slot in self.schedule.present():
+            self.crew.workers[slot].finish.remote()
+        while self._streams:
+            self._take(self._drain())
+
+    def _show_now_and_then(self) -> None:
+        if time.monotonic() - self._shown >= SHOW_EVERY_S:
+            self._give_orders(_SHOW_LOOKAHEAD_S)
+            self.show()
+            self._shown = time.monotonic()
+
+    def _note(self, message: str) -> None:
         self.problems.append(message)
+        self._say(message)
+
+    def _say(self, message: str) -> None:
         self.progress.say(message)
-        self.workers.pop(slot, None)
-        self._queues.pop(slot, None)
-
-
-def stop_workers(workers: Mapping[str, Any]) -> None:
-    """End all workers; each one's engine ends with it."""
-    for worker in workers.values():
-        ray.kill(worker)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -22,12 +23,14 @@ from rich.text import Text
 
 from farm.engine.command import default_python, engine_command
 from farm.errors import FarmError, InputError
+from farm.history import first_costs
 from farm.journal import Journal
 from farm.paths import expand, results_root
-from farm.plan import Ask, Plan, make_plan
+from farm.plan import Ask, Position, make_plan
 from farm.progress import Progress, span
 from farm.results import ask_of, describe, export, write_items, write_json
-from farm.spec import Gsm8kWorkload, Sweep, SyntheticWorkload, load_sweep
+from farm.secrets import masked
+from farm.spec import Sweep, load_sweep
 from farm.workloads.build import build
 from farm.workloads.items import Item, digest
 
@@ -35,13 +38,6 @@ COMPLETE: Final = 0
 FAILED: Final = 1
 INCOMPLETE: Final = 3
 _SHOWN_PROBLEMS: Final = 10
-
-# For the cost that --dry-run prints: the published figures of one DGX Spark. A question of GSM8K takes 15.2 s at the
-# baseline, a start 480 s, and prefill of 32,768 tokens about 10 s at the rate that the mean TTFT implies.
-_SPARK_START_S: Final = 480.0
-_SPARK_QUESTION_S: Final = 15.2
-_SPARK_TPOT_S: Final = 0.0277
-_SPARK_PREFILL_TOKENS_PER_S: Final = 3300.0
 
 
 @dataclass(frozen=True)
@@ -108,6 +104,8 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         answered = journal.answered()
         total = sum(1 for _ in run.ask.cells())
         _say(console, f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}")
+        if journal.rolled_back:
+            _say(console, "the last driver was ended while it wrote: the batch that it had in hand is asked again")
         problems: list[str] = []
         interrupted = False
         started = time.monotonic()
@@ -135,8 +133,9 @@ def _run_missing(
     import ray
 
     from farm import cluster
-    from farm.dispatch import Dispatcher, stop_workers
+    from farm.dispatch import Dispatcher
     from farm.node import Assignment, EngineSlot
+    from farm.schedule import WORTH_S, Schedule
 
     assignment = Assignment(
         run.sweep_id,
@@ -144,25 +143,28 @@ def _run_missing(
         {name: {item.item_id: item for item in entries} for name, entries in run.items.items()},
     )
     cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
-    slots = cluster.find_slots(run.sweep.engine, limit=arguments.nodes)
-    reference = ray.put(assignment)
-    workers = {slot.name: cluster.start_worker(slot, reference, run.sweep.engine) for slot in slots}
+    crew = cluster.Crew(run.sweep.engine, ray.put(assignment), arguments.nodes)
     try:
-        unfit = cluster.check_workers(workers)
+        unfit = crew.gather()
         for name, reason in unfit.items():
-            if len(unfit) < len(workers):
-                _say(console, f"left out: {name}: {reason}")
-        if len(unfit) == len(workers):
-            raise InputError(next(iter(unfit.values())))
-        fit = {name: worker for name, worker in workers.items() if name not in unfit}
-        with Progress(console, total, len(journal.answered())) as progress:
+            _say(console, f"left out: {name}: {reason}")
+        answered = journal.answered()
+        costs = first_costs(run.sweep, run.items, run.folder.parent)
+        # On the driver's clock an emulated minute passes faster.
+        emulated = run.sweep.engine.kind == "emulated"
+        speed = float(str(run.sweep.engine.args.get("emulation-speed", 1))) if emulated else 1.0
+        schedule = Schedule(
+            run.ask, run.sweep.design, costs, answered, run.sweep.engine.concurrency, worth_s=WORTH_S / speed
+        )
+        with Progress(console, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
-            dispatcher = Dispatcher(run.ask, fit, journal, progress, run.folder, run.sweep.design, show)
+            wait_s = run.sweep.engine.lost_node_wait_s
+            dispatcher = Dispatcher(schedule, crew, journal, progress, run.folder, wait_s, show)
             dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
             dispatcher.run()
         return dispatcher.problems, dispatcher.failed
     finally:
-        stop_workers(workers)
+        crew.stop()
 
 
 def _show_in_mlflow(run: Run, journal: Journal, summary: dict[str, Any], console: Console) -> None:
@@ -230,52 +232,32 @@ def _close(
 
 
 def _show_plan(run: Run, nodes: int, console: Console) -> None:
-    slots = [f"node-{place + 1}" for place in range(nodes)]
-    plan = make_plan(run.ask, slots, design=run.sweep.design)
+    slots = {f"node-{place + 1}": Position(place) for place in range(nodes)}
+    costs = first_costs(run.sweep, run.items, run.folder.parent)
+    plan = make_plan(run.ask, slots, design=run.sweep.design, costs=costs)
 
     def say(text: str = "") -> None:
         _say(console, text)
 
     say(f"sweep {run.sweep_id}" + (f" [{run.sweep.label}]" if run.sweep.label else ""))
     say(f"results in {run.folder}")
-    for slot, stints in plan.items():
+    for slot, stints in plan.stints.items():
         say(f"{slot}: " + ", then ".join(f"{stint.variant} ({len(stint.cells)} cells)" for stint in stints))
-    starts = sum(len(stints) for stints in plan.values())
-    say(f"{sum(1 for _ in run.ask.cells())} cells, {starts} engine starts on {len(plan)} nodes")
-    node_s, longest_s = _cost_s(run, plan)
+    say(f"{sum(1 for _ in run.ask.cells())} cells, {plan.starts} engine starts on {len(plan.stints)} nodes")
     if run.sweep.engine.device == "cuda":
+        end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
         say(
-            f"about {node_s / 3600:.1f} node-hours, done after {longest_s / 3600:.1f} h, at the published speed of the "
-            "baseline on DGX Sparks; faster variants take less"
+            f"about {sum(plan.ends_s.values()) / 3600:.1f} node-hours, done after {plan.end_s / 3600:.1f} h "
+            f"({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at the published "
+            "speed of the baseline on DGX Sparks; faster variants take less"
         )
     say()
     for variant in run.sweep.variants:
         command = engine_command(
             run.sweep, variant, model_path=run.sweep.model.path, python=run.sweep.engine.python or default_python()
         )
-        env = " ".join(f"{key}={shlex.quote(value)}" for key, value in command.env.items())
-        say(f"{variant.name}: {env} {shlex.join(command.argv)}")
-
-
-def _cost_s(run: Run, plan: Plan) -> tuple[float, float]:
-    """Node-seconds of a plan and the seconds of its longest slot, at the published baseline's speed."""
-    per_cell: dict[str, float] = {}
-    for name, workload in run.sweep.workloads.items():
-        match workload:
-            case Gsm8kWorkload():
-                per_cell[name] = _SPARK_QUESTION_S
-            case SyntheticWorkload():
-                prefill_s = workload.input_tokens / _SPARK_PREFILL_TOKENS_PER_S
-                per_cell[name] = prefill_s + workload.output_tokens * _SPARK_TPOT_S
-            case _:
-                # Unknown answers: half their limit is as good a guess as any.
-                tokens = [int(item.sampling["max_new_tokens"]) for item in run.items[name]]
-                per_cell[name] = sum(tokens) / len(tokens) / 2 * _SPARK_TPOT_S
-    slots_s = [
-        sum(_SPARK_START_S + sum(per_cell[cell.workload] for cell in stint.cells) for stint in stints)
-        for stints in plan.values()
-    ]
-    return sum(slots_s), max(slots_s, default=0.0)
+        env = " ".join(f"{key}={shlex.quote(value)}" for key, value in masked(command.env).items())
+        say(f"{variant.name}: {env} {shlex.join(masked(list(command.argv)))}")
 
 
 def _find_sweep(name: str, sweeps: Path) -> Path:

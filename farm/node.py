@@ -7,10 +7,13 @@ module knows Ray: `farm.cluster` puts it into an actor, and the tests run it as 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import shutil
 import socket
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,9 +39,9 @@ from farm.errors import (
 from farm.figures import graded, measured, start_times, surroundings
 from farm.models import builtin_model
 from farm.paths import expand, farm_home
-from farm.plan import Stint
 from farm.prompts import Prompts
 from farm.records import CellKey, Record
+from farm.secrets import masked
 from farm.spec import Sweep, Variant
 from farm.variants import must_be_seen, part
 from farm.workloads.items import Item, request_seed
@@ -56,11 +59,23 @@ class EngineReport:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """A cell's record, and the wall seconds of its last attempt on the slot."""
+
+    record: Record
+    took_s: float
+
+
+@dataclass(frozen=True)
 class StintFailed:
-    """Why the rest of a stint's cells have no answer."""
+    """Why a stint ended before it was told to; `hopeless` when another try would end in the same way."""
 
     variant: str
     reason: str
+    hopeless: bool = False
+
+
+Event = Answered | EngineReport | StintFailed
 
 
 @dataclass(frozen=True)
@@ -95,9 +110,11 @@ class EngineSlot:
     where: str
     assignment: Assignment
     _current: _Current | None = None
-    _cells: tuple[CellKey, ...] = ()
+    _expected: tuple[CellKey, ...] = ()
+    _waiting: deque[CellKey] = field(default_factory=deque)
+    _fed: asyncio.Event = field(default_factory=asyncio.Event)
+    _finishing: bool = False
     _launches: int = 0
-    _stopping: bool = False
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _reports: list[EngineReport] = field(default_factory=list)
 
@@ -125,22 +142,28 @@ class EngineSlot:
                 f"model.path: {expand(model.path)} on {self.where} is not a folder with a model (no config.json)"
             )
 
-    async def run(self, stint: Stint) -> AsyncIterator[Record | EngineReport | StintFailed]:
-        """Answer a stint's cells; yields each record as it is complete, and reports of the engines started for it.
+    async def run(self, variant: str, expected: Sequence[CellKey], cells: Sequence[CellKey]) -> AsyncIterator[Event]:
+        """Answer cells of one variant until `finish`; yields each record as it is complete, and reports of the engines.
 
-        Cells that are not yielded when it ends have no answer; a `StintFailed` says why.
+        Cells that were fed and are not yielded when it ends have no answer; a `StintFailed` says why.
+
+        Args:
+            variant: what to run.
+            expected: cells that will probably be fed; their prompts are made before anything is measured.
+            cells: the first of them.
         """
-        self._stopping = False
-        self._cells = stint.cells
+        self._finishing = False
+        self._expected = tuple(expected)
+        self._waiting = deque(cells)
         failure: FarmError | None = None
         try:
-            await self._engine(stint.variant)
+            await self._engine(variant)
             while self._reports:
                 yield self._reports.pop(0)
-            async for record in self._answer_all(stint):
+            async for answered in self._answer_all():
                 while self._reports:
                     yield self._reports.pop(0)
-                yield record
+                yield answered
         except FarmError as error:
             failure = error
         finally:
@@ -148,11 +171,17 @@ class EngineSlot:
         while self._reports:
             yield self._reports.pop(0)
         if failure is not None:
-            yield StintFailed(stint.variant, str(failure))
+            yield StintFailed(variant, str(failure), isinstance(failure, VariantNotActive | InputError))
 
-    def wind_down(self) -> None:
-        """Start no further cell; the running ones are finished."""
-        self._stopping = True
+    def feed(self, cells: Sequence[CellKey]) -> None:
+        """More cells for the variant that runs."""
+        self._waiting.extend(cells)
+        self._fed.set()
+
+    def finish(self) -> None:
+        """End the stint once the cells that were fed are answered."""
+        self._finishing = True
+        self._fed.set()
 
     async def close(self) -> None:
         """Stop the engine, if there is one."""
@@ -165,22 +194,22 @@ class EngineSlot:
                 values["reason"] = current.engine.process.explain()
             self._reports.append(EngineReport(current.engine_id, values, _log_text(current.engine.process.log)))
 
-    async def _answer_all(self, stint: Stint) -> AsyncIterator[Record]:
+    async def _answer_all(self) -> AsyncIterator[Answered]:
         """Keep `concurrency` cells in the engine. At 1, the next request waits until the record has been taken over,
         so that no work of the farm's runs beside a measured request."""
-        waiting = iter(stint.cells)
-        running: set[asyncio.Task[Record]] = set()
+        running: set[asyncio.Task[Answered]] = set()
         limit = self.assignment.sweep.engine.concurrency
         try:
             while True:
-                while len(running) < limit and not self._stopping:
-                    cell = next(waiting, None)
-                    if cell is None:
-                        break
-                    running.add(asyncio.create_task(self._answer(cell)))
-                if not running:
+                self._fed.clear()
+                while len(running) < limit and self._waiting:
+                    running.add(asyncio.create_task(self._answer(self._waiting.popleft())))
+                if not running and self._finishing:
                     return
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if len(running) == limit:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                else:
+                    done, running = await self._wait_with_room(running)
                 for task in done:
                     yield task.result()
         finally:
@@ -188,7 +217,18 @@ class EngineSlot:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _answer(self, cell: CellKey) -> Record:
+    async def _wait_with_room(
+        self, running: set[asyncio.Task[Answered]]
+    ) -> tuple[set[asyncio.Task[Answered]], set[asyncio.Task[Answered]]]:
+        """Wait for an answer or for more cells, whichever comes first."""
+        fed = asyncio.create_task(self._fed.wait())
+        try:
+            done, _ = await asyncio.wait({*running, fed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            fed.cancel()
+        return {task for task in running if task in done}, {task for task in running if task not in done}
+
+    async def _answer(self, cell: CellKey) -> Answered:
         """One cell, on a fresh engine if the first one fails it; what no engine answers becomes an error record."""
         attempts = self.assignment.sweep.engine.attempts
         for attempt in itertools.count(1):
@@ -196,26 +236,30 @@ class EngineSlot:
             started_at = datetime.now(UTC)
             sequence = current.sequence
             current.sequence += 1
-            common = self._common(cell, current, started_at, sequence, attempt)
+            begun = time.perf_counter()
+            outcome: dict[str, Any]
             try:
+                # Nearly always done before; a cell that came from another slot is not.
+                await self._prompts.prepare(current.engine.client, [cell])
                 answer = await self._ask(current, cell)
             except RequestRefused as error:
                 # The engine lives and said no: it would say no again.
-                return Record(**common, error=str(error))
+                outcome = {"error": str(error)}
             except (EngineGone, StreamBroken) as error:
                 died = not current.engine.process.alive
-                reason = f"the engine died: {current.engine.process.explain()}" if died else str(error)
+                outcome = {"error": f"the engine died: {current.engine.process.explain()}" if died else str(error)}
                 # Whatever state the engine is in, the next request gets a fresh one.
                 await self._discard(current)
-                if attempt == attempts:
-                    return Record(**common, error=reason)
+                if attempt < attempts:
+                    continue
             else:
                 item = self._item(cell)
-                return Record(
-                    **common,
+                outcome = {
                     **measured(answer, ends_by_itself=not item.sampling.get("ignore_eos", False)),
                     **graded(answer, item, prompt_opens_think=self._prompts.opens_think(cell.workload)),
-                )
+                }
+            common = self._common(cell, current, started_at, sequence, attempt)
+            return Answered(Record(**common, **outcome), time.perf_counter() - begun)
         raise AssertionError
 
     async def _ask(self, current: _Current, cell: CellKey) -> Answer:
@@ -232,8 +276,8 @@ class EngineSlot:
             if self._current is None:
                 self._current = await self._start(variant)
                 client = self._current.engine.client
-                await self._prompts.prepare(client, self._cells)
-                await self._prompts.warm_up(client, self._cells, self.assignment.sweep.warmup_requests)
+                await self._prompts.prepare(client, self._expected)
+                await self._prompts.warm_up(client, self._expected, self.assignment.sweep.warmup_requests)
             return self._current
 
     async def _discard(self, failed: _Current) -> None:
@@ -255,7 +299,7 @@ class EngineSlot:
             "node": self.name,
             "kind": sweep.engine.kind,
             "label": sweep.label,
-            "argv": list(command.argv),
+            "argv": masked(list(command.argv)),
             "log": str(log),
             "hostname": socket.gethostname(),
             "started_at": datetime.now(UTC).isoformat(),
@@ -350,7 +394,7 @@ class EngineSlot:
             "started_at": started_at,
             "sequence": sequence,
             "attempts": attempts,
-            "prompt_sha256": self._prompts.of(cell).sha256,
+            "prompt_sha256": self._prompts.sha256_of(cell),
             "seed": request_seed(sweep.workloads[cell.workload].seed, cell.item_id, cell.repeat),
             "gold": self._item(cell).gold,
         }
@@ -368,4 +412,6 @@ def _log_text(log: Path) -> str | None:
 
 
 def _file_name(text: str) -> str:
-    return "".join(char if char.isalnum() or char in "+-_" else "-" for char in text)[:60]
+    """A name as part of a file's: different names stay different, whatever they hold."""
+    name = "".join(char if char.isalnum() or char in "+-_." else "-" for char in text)[:60].lstrip(".")
+    return name if name == text else f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -42,7 +42,7 @@ class Progress:
     done: int
     _slots: dict[str, _Slot] = field(default_factory=lambda: defaultdict(_Slot))
     _answered_now: int = 0
-    _started: float = field(default_factory=time.monotonic)
+    _end_s: float = 0.0
     _last_line: float = field(default_factory=time.monotonic)
     _live: Live | None = None
 
@@ -81,8 +81,9 @@ class Progress:
                 state.rounds += record.verify_rounds
                 state.speculated += record.completion_tokens
 
-    def tick(self) -> None:
-        """Show the present state, now and then."""
+    def tick(self, end_s: float) -> None:
+        """Show the present state, now and then; `end_s` is the expected end on the monotonic clock."""
+        self._end_s = end_s
         if self._live is not None:
             self._live.update(self._table())
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
@@ -99,15 +100,14 @@ class Progress:
             table.add_column(column)
         for name, state in sorted(self._slots.items()):
             accept = f"{state.speculated / state.rounds:.2f}" if state.rounds else "-"
-            table.add_row(name, state.doing, str(state.done), _rate(state), accept)
+            table.add_row(Text(name), Text(state.doing), str(state.done), _rate(state), accept)
         return table
 
     def _end(self) -> str:
         if self._answered_now < 3:
             return "not known yet"
-        per_cell_s = (time.monotonic() - self._started) / self._answered_now
-        end = datetime.now().astimezone() + timedelta(seconds=per_cell_s * (self.total - self.done))
-        return f"{end:%Y-%m-%d %H:%M}"
+        end = datetime.now().astimezone() + timedelta(seconds=max(0.0, self._end_s - time.monotonic()))
+        return f"{end:%Y-%m-%d %H:%M:%S}"
 
 
 def _rate(state: _Slot) -> str:

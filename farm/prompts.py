@@ -40,6 +40,11 @@ class Prompts:
         """The prompt of a cell that was prepared."""
         return self._known[cell.workload, cell.item_id]
 
+    def sha256_of(self, cell: CellKey) -> str | None:
+        """The digest of a cell's prompt; null if no engine has tokenized it."""
+        prompt = self._known.get((cell.workload, cell.item_id))
+        return prompt.sha256 if prompt else None
+
     def opens_think(self, workload: str) -> bool:
         """Whether the chat template leaves a think section open at the end of the workload's prompts."""
         return self._opens_think[workload]

@@ -15,6 +15,7 @@ from farm import variants as catalogue
 from farm.errors import InputError
 from farm.models import BUILTINS, Label
 from farm.paths import expand
+from farm.secrets import is_secret, masked
 from farm.variants import ArgValue
 
 MAX_SWEEP_BYTES: Final = 1 << 20
@@ -271,7 +272,7 @@ class Sweep(Model):
             exclude={"about": True, "engine": _NOT_ASKED},
         )
         asked["variants"] = [{"name": v.name, "args": self.args_of(v), "env": self.env_of(v)} for v in self.variants]
-        canonical = json.dumps({"asked": asked, "items": items_digest}, sort_keys=True, separators=(",", ":"))
+        canonical = json.dumps({"asked": masked(asked), "items": items_digest}, sort_keys=True, separators=(",", ":"))
         return f"{self.name}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
 
 
@@ -362,7 +363,7 @@ def _first_problem(error: ValidationError) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
         message = "is missing; add it"
-    elif problem["type"] != "value_error":
+    elif problem["type"] != "value_error" and not any(is_secret(part) for part in where):
         message = f"{message}, not {problem['input']!r:.80}"
     return f"{place}: {message}{more}" if place else f"{message}{more}"
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.plan import Ask, make_plan
+from farm.costs import Costs
+from farm.plan import Ask, Position, make_plan
 from farm.records import CellKey
 
 
@@ -18,8 +19,12 @@ def ask(variants=3, gsm=10, synthetic=3, repeats=1):
     )
 
 
+def at(*slots):
+    return {slot: Position(place) for place, slot in enumerate(slots)}
+
+
 def planned(plan):
-    return [(slot, cell) for slot, stints in plan.items() for stint in stints for cell in stint.cells]
+    return [(slot, cell) for slot, stints in plan.stints.items() for stint in stints for cell in stint.cells]
 
 
 @given(
@@ -33,11 +38,11 @@ def planned(plan):
 )
 def test_every_missing_cell_is_planned_once_and_no_other(variants, gsm, synthetic, repeats, slots, design, random):
     asked = ask(variants, gsm, synthetic, repeats)
-    names = [f"n{i}" for i in range(slots)]
+    names = at(*(f"n{i}" for i in range(slots)))
     done = {cell: random.choice([*names, "gone"]) for cell in asked.cells() if random.random() < 0.3}
-    plan = make_plan(asked, names, design=design, done=done)
+    plan = make_plan(asked, names, design=design, taken=done)
     assert Counter(cell for _, cell in planned(plan)) == Counter(cell for cell in asked.cells() if cell not in done)
-    for stints in plan.values():
+    for stints in plan.stints.values():
         assert len(stints) == len({stint.variant for stint in stints})
         assert all(stint.cells and {cell.variant for cell in stint.cells} == {stint.variant} for stint in stints)
 
@@ -45,7 +50,7 @@ def test_every_missing_cell_is_planned_once_and_no_other(variants, gsm, syntheti
 @given(st.integers(1, 5), st.integers(1, 30), st.integers(1, 9))
 def test_crossover_keeps_pairs_on_one_slot_and_shares_even(variants, gsm, slots):
     asked = ask(variants, gsm, 4)
-    plan = make_plan(asked, [f"n{i}" for i in range(slots)])
+    plan = make_plan(asked, at(*(f"n{i}" for i in range(slots))))
     homes = {}
     for slot, cell in planned(plan):
         assert homes.setdefault((cell.workload, cell.item_id), slot) == slot
@@ -54,45 +59,45 @@ def test_crossover_keeps_pairs_on_one_slot_and_shares_even(variants, gsm, slots)
 
 
 def test_every_slot_asks_its_items_in_the_same_order_under_every_variant():
-    plan = make_plan(ask(), ["a", "b"])
-    for stints in plan.values():
+    plan = make_plan(ask(), at("a", "b"))
+    for stints in plan.stints.values():
         orders = {tuple((cell.workload, cell.item_id, cell.repeat) for cell in stint.cells) for stint in stints}
         assert len(orders) == 1
 
 
 def test_order_of_variants_rotates():
-    plan = make_plan(ask(3), ["a", "b", "c"])
-    firsts = [[stint.variant for stint in plan[slot]] for slot in "abc"]
+    plan = make_plan(ask(3), at("a", "b", "c"))
+    firsts = [[stint.variant for stint in plan.stints[slot]] for slot in "abc"]
     assert firsts == [["v0", "v1", "v2"], ["v1", "v2", "v0"], ["v2", "v0", "v1"]]
 
 
 def test_starts_are_slots_times_variants_in_crossover_and_slots_in_dedicated():
-    slots = [f"n{i}" for i in range(6)]
-    assert sum(map(len, make_plan(ask(3, 20), slots).values())) == 18
-    assert sum(map(len, make_plan(ask(3, 20), slots, design="dedicated").values())) == 6
+    slots = at(*(f"n{i}" for i in range(6)))
+    assert make_plan(ask(3, 20), slots).starts == 18
+    assert make_plan(ask(3, 20), slots, design="dedicated", worth_s=1e9).starts == 6
 
 
 def test_resume_leaves_partners_with_the_slot_that_began_them():
     asked = ask(2, 6, 1)
-    first = make_plan(asked, ["a", "b"])
+    first = make_plan(asked, at("a", "b"))
     done = {cell: slot for slot, cell in planned(first) if cell.variant == "v0"}
-    for slot, cell in planned(make_plan(asked, ["a", "b"], done=done)):
+    for slot, cell in planned(make_plan(asked, at("a", "b"), taken=done)):
         assert done[cell._replace(variant="v0")] == slot
 
 
 def test_barred_variants_move_or_drop():
     asked = ask(2, 4, 1)
-    moved = make_plan(asked, ["a", "b"], barred={("a", "v1")})
+    moved = make_plan(asked, at("a", "b"), barred={("a", "v1")})
     assert {slot for slot, cell in planned(moved) if cell.variant == "v1"} == {"b"}
     assert len(planned(moved)) == 10
-    dropped = make_plan(asked, ["a", "b"], barred={("a", "v1"), ("b", "v1")})
+    dropped = make_plan(asked, at("a", "b"), barred={("a", "v1"), ("b", "v1")})
     assert {cell.variant for _, cell in planned(dropped)} == {"v0"}
 
 
 @pytest.mark.parametrize("design", ["crossover", "dedicated"])
 def test_one_slot_and_no_slot(design):
-    assert make_plan(ask(), [], design=design) == {}
-    assert len(planned(make_plan(ask(), ["only"], design=design))) == 39
+    assert make_plan(ask(), {}, design=design).stints == {}
+    assert len(planned(make_plan(ask(), at("only"), design=design))) == 39
 
 
 def test_a_pass_over_the_items_comes_before_its_repeat():
@@ -103,3 +108,72 @@ def test_a_pass_over_the_items_comes_before_its_repeat():
         CellKey("v0", "gsm", "q0", 1),
         CellKey("v0", "gsm", "q1", 1),
     ]
+
+
+def learned(**seconds):
+    """Costs of items by name, under one token rate, so that seconds are what they take."""
+    costs = Costs(tokens={("gsm", item): each for item, each in seconds.items()}, prior_start_s=10)
+    for number in range(5):
+        costs.learn(CellKey("v0", "gsm", f"seen{number}", 0), "a", 100, 100.0)
+    return costs
+
+
+def test_shares_are_even_in_cost_and_not_in_number():
+    asked = Ask(("v0",), {"gsm": ("q0", "q1", "q2", "q3", "q4")}, {"gsm": 1})
+    plan = make_plan(asked, at("a", "b"), costs=learned(q0=40, q1=10, q2=10, q3=10, q4=10))
+    assert {slot: len(stints[0].cells) for slot, stints in plan.stints.items()} == {"a": 1, "b": 4}
+    assert plan.ends_s == pytest.approx({"a": 50, "b": 50})
+
+
+def test_a_slot_that_fell_behind_gets_no_more_items():
+    asked = ask(1, 10, 0)
+    costs = learned(**{f"q{i}": 10 for i in range(10)})
+    slots = {"a": Position(0, "v0", busy_s=70), "b": Position(1, "v0")}
+    plan = make_plan(asked, slots, costs=costs)
+    assert [len(plan.stints[slot][0].cells) for slot in "ab"] == [2, 8]
+
+
+def test_an_engine_that_runs_goes_on_first():
+    plan = make_plan(ask(3), {"a": Position(0, "v2")})
+    assert [stint.variant for stint in plan.stints["a"]] == ["v2", "v0", "v1"]
+
+
+def test_new_items_stay_away_from_slots_that_would_need_another_start():
+    asked = ask(2, 6, 0)
+    first = {CellKey("v0", "gsm", "q0", 0): "a", CellKey("v0", "gsm", "q1", 0): "b"}
+    slots = {"a": Position(0, "v1", left=frozenset({"v0"})), "b": Position(1, "v0")}
+    plan = make_plan(asked, slots, taken=first)
+    assert [stint.variant for stint in plan.stints["a"]] == ["v1"]
+    assert {cell.item_id for slot, cell in planned(plan) if slot == "a"} == {"q0"}
+
+
+def last_cells(count, slot="a"):
+    """One variant left, `count` of its items on one slot; the other slot has done its share."""
+    asked = ask(2, count, 0)
+    taken = {cell: slot for cell in asked.cells() if cell.variant == "v0"}
+    return asked, taken, learned(**{f"q{i}": 20 for i in range(count)})
+
+
+@pytest.mark.parametrize(("worth_s", "moved"), [(0, 5), (150, 0)])
+def test_cells_leave_their_pairs_only_when_the_sweep_ends_earlier_enough(worth_s, moved):
+    asked, taken, costs = last_cells(10)
+    slots = {"a": Position(0, "v1", left=frozenset({"v0"})), "b": Position(1, "v1", left=frozenset({"v0"}))}
+    plan = make_plan(asked, slots, taken=taken, costs=costs, worth_s=worth_s)
+    assert sum(slot == "b" for slot, _ in planned(plan)) == moved
+
+
+def test_a_move_pays_for_the_start_that_it_needs():
+    asked, taken, costs = last_cells(10)
+    slots = {"a": Position(0, "v1", left=frozenset({"v0"})), "b": Position(1, "v0")}
+    plan = make_plan(asked, slots, taken=taken, costs=costs)
+    assert plan.ends_s == pytest.approx({"a": 100, "b": 110}) or plan.ends_s == pytest.approx({"a": 120, "b": 90})
+    costs.learn_start("v1", 500.0)
+    assert not any(slot == "b" for slot, _ in planned(make_plan(asked, slots, taken=taken, costs=costs)))
+
+
+def test_a_slot_that_is_expected_back_keeps_what_it_began_and_gets_nothing_new():
+    asked = ask(2, 6, 0)
+    taken = {CellKey("v0", "gsm", "q0", 0): "a"}
+    plan = make_plan(asked, {"a": Position(0, away=True), "b": Position(1)}, taken=taken)
+    assert {cell.item_id for slot, cell in planned(plan) if slot == "a"} == {"q0"}
+    assert {cell.item_id for slot, cell in planned(plan) if slot == "b"} == {"q1", "q2", "q3", "q4", "q5"}

@@ -1,0 +1,102 @@
+"""What is known of a sweep's cost before it runs: its own settings, and earlier sweeps that asked the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from farm.costs import Costs, Place
+from farm.records import CellKey
+from farm.spec import Sweep, SyntheticWorkload
+from farm.workloads.items import Item, digest
+
+# The published figures of one DGX Spark: a question of GSM8K takes 15.2 s at the baseline, a start 480 s, and prefill
+# of 32,768 tokens about 10 s at the rate that the mean TTFT implies.
+SPARK_START_S: Final = 480.0
+SPARK_QUESTION_S: Final = 15.2
+SPARK_TPOT_S: Final = 0.0277
+SPARK_PREFILL_TOKENS_PER_S: Final = 3300.0
+_CPU_START_S: Final = 60.0
+_EARLIER_SWEEPS: Final = 8
+_COLUMNS: Final = ["variant", "workload", "item_id", "repeat", "completion_tokens", "latency_s"]
+
+
+def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path) -> Costs:
+    """Costs as far as they are known before the first answer.
+
+    Args:
+        sweep: what is asked.
+        items: its items by workload.
+        results: the folder that holds one folder for each sweep.
+    """
+    tokens: dict[Place, float] = {}
+    lengths: dict[Place, float] = {}
+    for name, entries in items.items():
+        for item in entries:
+            lengths[name, item.item_id] = float(len(item.shown_prompt))
+            if item.sampling.get("ignore_eos"):
+                tokens[name, item.item_id] = float(item.sampling["max_new_tokens"])
+    on_gpu = sweep.engine.device == "cuda"
+    costs = Costs(tokens, lengths, _prior_cell_s(sweep, items), SPARK_START_S if on_gpu else _CPU_START_S)
+    for folder, described in _earlier(sweep, items, results):
+        _learn(costs, folder, described, sweep, items)
+    return costs
+
+
+def _prior_cell_s(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> dict[str, float]:
+    """Seconds of a cell of each workload at the published baseline's speed."""
+    prior: dict[str, float] = {}
+    for name, workload in sweep.workloads.items():
+        if isinstance(workload, SyntheticWorkload):
+            prefill_s = workload.input_tokens / SPARK_PREFILL_TOKENS_PER_S
+            prior[name] = prefill_s + workload.output_tokens * SPARK_TPOT_S
+            continue
+        limits = [int(item.sampling["max_new_tokens"]) for item in items[name]]
+        if all(item.sampling.get("ignore_eos") for item in items[name]):
+            prior[name] = sum(limits) / len(limits) * SPARK_TPOT_S
+        elif workload.kind == "gsm8k":
+            prior[name] = SPARK_QUESTION_S
+        else:
+            # Unknown answers: half their limit is as good a guess as any.
+            prior[name] = sum(limits) / len(limits) / 2 * SPARK_TPOT_S
+    return prior
+
+
+def _earlier(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The newest sweeps that served the same model and share a workload with this one, oldest first."""
+    asked = {digest(entries) for entries in items.values()}
+    found: list[tuple[Path, dict[str, Any]]] = []
+    folders = sorted(results.glob("*/requests.parquet"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for table in folders:
+        try:
+            described = json.loads((table.parent / "sweep.json").read_text(encoding="utf-8"))
+            digests = {entry["digest"] for entry in described["workloads"].values()}
+            same = described["model"] == sweep.model.path and described["label"] == sweep.label
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # not a sweep of ours: nothing to learn there
+        if same and digests & asked:
+            found.append((table.parent, described))
+        if len(found) == _EARLIER_SWEEPS:
+            break
+    return found[::-1]
+
+
+def _learn(
+    costs: Costs, folder: Path, described: Mapping[str, Any], sweep: Sweep, items: Mapping[str, Sequence[Item]]
+) -> None:
+    names = {entry["digest"]: name for name, entry in described["workloads"].items()}
+    here = {names[key]: name for name, entries in items.items() if (key := digest(entries)) in names}
+    # An emulated engine's seconds are its model's; on the driver's clock they pass faster.
+    comparable = sweep.engine.kind == "sglang"
+    try:
+        table = pq.read_table(folder / "requests.parquet", columns=_COLUMNS)
+    except (OSError, ValueError):
+        return
+    for row in table.to_pylist():
+        if row["workload"] in here and row["latency_s"] is not None:
+            cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
+            costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] if comparable else None)
