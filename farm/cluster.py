@@ -16,7 +16,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import farm
 from farm.errors import InputError, first_line
-from farm.node import Assignment, EngineSlot, Event
+from farm.monitoring import EngineMeters
+from farm.node import Answered, Assignment, EngineSlot, Event
 from farm.records import CellKey
 from farm.spec import EngineSettings
 from farm.views.safe import one_line
@@ -43,6 +44,7 @@ class NodeWorker:
 
     def __init__(self, slot: Slot, assignment: Assignment) -> None:
         self._slot = EngineSlot(slot.name, f"node {slot.node}", assignment)
+        self._meters = EngineMeters(assignment.sweep_id, slot.name)
 
     async def check(self) -> None:
         """Raise InputError when this node lacks what the sweep needs."""
@@ -53,7 +55,11 @@ class NodeWorker:
     ) -> AsyncIterator[Event]:
         """Answer cells of a variant until `finish`, streaming what happens."""
         async for event in self._slot.run(variant, expected, cells):
+            # With one request at a time, the engine has nothing else to do now.
+            if isinstance(event, Answered) and self._meters.due():
+                self._meters.export(variant, await self._slot.engine_metrics())
             yield event
+        self._meters.engine_ended()
 
     async def feed(self, cells: tuple[CellKey, ...]) -> None:
         """More cells for the variant that runs."""

@@ -8,7 +8,7 @@ answer predicts the others'. Before anything is known all questions cost the sam
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,11 +49,15 @@ class _Line:
         self.n, self.x, self.y = self.n + 1, self.x + x, self.y + y
         self.xx, self.xy = self.xx + x * x, self.xy + x * y
 
-    def at(self, x: float) -> float:
-        """The expected tokens: the mean, and the slope's part as far as the records support it."""
-        mean_x, mean_y = self.x / self.n, self.y / self.n
+    def at(self, x: float, unfinished: float = 0.0) -> float:
+        """The expected tokens: the mean, and the slope's part as far as the records support it.
+
+        `unfinished` are tokens of answers that are not complete: without them the mean would be that of answers short
+        enough to be complete by now. Their sum over the complete ones is the estimator for censored lifetimes.
+        """
+        mean_x, mean_y = self.x / self.n, (self.y + unfinished) / self.n
         spread = self.xx - self.n * mean_x * mean_x
-        slope = (self.xy - self.n * mean_x * mean_y) / spread if spread > 1e-9 else 0.0
+        slope = (self.xy - mean_x * self.y) / spread if spread > 1e-9 else 0.0
         trusted = slope * self.n / (self.n + _TEXT_PRIOR)
         return max(mean_y / 4, mean_y + trusted * (x - mean_x))
 
@@ -73,6 +77,7 @@ class Costs:
     lengths: Mapping[Place, float] = field(default_factory=dict)
     prior_cell_s: Mapping[str, float] = field(default_factory=dict)
     prior_start_s: float = 60.0
+    _unfinished: dict[str, float] = field(default_factory=dict)
     _seen: dict[Place, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _line: dict[str, _Line] = field(default_factory=lambda: defaultdict(_Line))
     _rate: dict[tuple[str, str], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
@@ -93,6 +98,14 @@ class Costs:
         self._see((cell.workload, cell.item_id), tokens)
         if took_s is not None:
             self._earlier[cell.variant, cell.workload].add(tokens, took_s)
+
+    def under_way(self, cells: Iterable[tuple[CellKey, float]]) -> None:
+        """Take over which cells are being answered now, each with the seconds it has taken so far."""
+        self._unfinished = defaultdict(float)
+        for cell, so_far_s in cells:
+            rate = self._rate_of(cell.variant, cell.workload)
+            if rate and (cell.workload, cell.item_id) not in self._seen:
+                self._unfinished[cell.workload] += so_far_s / rate
 
     def learn_start(self, variant: str, took_s: float) -> None:
         """Take over what one engine start took."""
@@ -141,7 +154,7 @@ class Costs:
             return seen.tokens / seen.count
         if line is None or not line.n:
             return 1.0
-        return line.at(self.lengths.get(place, 0.0))
+        return line.at(self.lengths.get(place, 0.0), self._unfinished.get(place[0], 0.0))
 
     def _rate_of(self, variant: str, workload: str) -> float | None:
         """Seconds per token: this sweep's own, an earlier one's, else the mean of the workload's other variants."""

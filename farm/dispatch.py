@@ -13,9 +13,11 @@ import ray
 from farm.cluster import Crew
 from farm.errors import first_line
 from farm.journal import Journal
+from farm.monitoring import Meters
 from farm.node import Answered, EngineReport, Event, StintFailed
 from farm.progress import Progress
 from farm.records import Record
+from farm.results import write_file
 from farm.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
 
 SHOW_EVERY_S: Final = 900.0
@@ -45,6 +47,7 @@ class Dispatcher:
     folder: Path
     wait_s: float
     show: Callable[[], None]
+    meters: Meters
     problems: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     _streams: dict[Any, str] = field(default_factory=dict)
@@ -96,6 +99,7 @@ class Dispatcher:
         for slot, reason in self.schedule.unfit().items():
             self._note(f"{slot} is quarantined for the rest of this run: {reason}")
             self.crew.quarantine(slot)
+            self.meters.lost(slot)
             self.schedule.lost(slot)
 
     def _give_orders(self, horizon_s: float) -> None:
@@ -109,6 +113,7 @@ class Dispatcher:
                     stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells)
                     self._streams[stream] = slot
                     self._ordered_s[slot] = time.monotonic()
+                    self.meters.starting(slot, variant)
                     self.progress.doing(slot, f"{variant}: starting the engine for about {len(expected)} cells")
                 case Feed(cells):
                     worker.feed.remote(cells)
@@ -158,6 +163,7 @@ class Dispatcher:
                 self.problems.append(f"{record.key}: {record.error}")
             self.schedule.record(slot, record.key, tokens=record.completion_tokens, took_s=took_s, failed=failed)
             self.progress.record(slot, record)
+            self.meters.record(slot, record)
         for slot, event in events:
             if isinstance(event, EngineReport):
                 self._note_engine(slot, event)
@@ -176,10 +182,14 @@ class Dispatcher:
         values = dict(report.values)
         if report.log is not None:
             place = self.folder / "engines" / f"{report.engine_id}.log"
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(report.log, encoding="utf-8")
+            write_file(place, report.log.encode())
             values["log"] = str(place.relative_to(self.folder))
+        if report.telemetry is not None:
+            table = self.folder / "engines" / f"{report.engine_id}.telemetry.parquet"
+            write_file(table, report.telemetry)
+            values["telemetry"] = str(table.relative_to(self.folder))
         self.journal.note_engine(report.engine_id, values)
+        self.meters.engine(values)
         if values["status"] == "started":
             self.schedule.started(slot, time.monotonic() - self._ordered_s[slot])
             self.progress.doing(slot, f"{values['variant']}: measuring (engine ready after {values['start_s']:.0f} s)")
@@ -197,6 +207,7 @@ class Dispatcher:
         wait = may_return and self.wait_s > 0
         held = self.schedule.lost(slot, wait=wait)
         self._note(f"{slot} was lost with {held} cells under way: {first_line(error)}")
+        self.meters.lost(slot)
         self.progress.doing(slot, "lost")
         if wait:
             self._back_by_s[slot] = self._now_s() + self.wait_s

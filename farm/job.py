@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from farm.engine.command import default_python, engine_command
-from farm.errors import FarmError, InputError
+from farm.errors import FarmError, InputError, JournalError
 from farm.history import first_costs
 from farm.journal import Journal
 from farm.paths import expand, results_root
@@ -70,12 +70,22 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
             _show_plan(run, arguments.nodes or 1, console)
             return COMPLETE
         # All paths are absolute by now. Ray may take a job's working directory away while the job still runs.
-        run.folder.parent.mkdir(parents=True, exist_ok=True)
-        os.chdir(run.folder.parent)
+        _enter(run.folder.parent)
         return execute(run, arguments, console)
     except FarmError as error:
         console.print(Text(f"error: {error}"), style="bold red", highlight=False, soft_wrap=True)
         return error.exit_status
+
+
+def _enter(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
+    except OSError as error:
+        raise JournalError(
+            f"{folder}: {error.strerror or error}; make the folder writable, or choose another with --results or "
+            "FARM_HOME"
+        ) from error
 
 
 def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
@@ -134,6 +144,7 @@ def _run_missing(
 
     from farm import cluster
     from farm.dispatch import Dispatcher
+    from farm.monitoring import Meters
     from farm.node import Assignment, EngineSlot
     from farm.schedule import WORTH_S, Schedule
 
@@ -158,8 +169,9 @@ def _run_missing(
         )
         with Progress(console, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
+            meters = Meters(run.sweep_id, cells=total, answered=len(answered))
             wait_s = run.sweep.engine.lost_node_wait_s
-            dispatcher = Dispatcher(schedule, crew, journal, progress, run.folder, wait_s, show)
+            dispatcher = Dispatcher(schedule, crew, journal, progress, run.folder, wait_s, show, meters)
             dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
             dispatcher.run()
         return dispatcher.problems, dispatcher.failed

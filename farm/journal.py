@@ -162,12 +162,15 @@ def _table(bodies: Sequence[str]) -> pa.Table:
     """Records as a table, without a Python object for each of their values."""
     lines = "\n".join(bodies).encode()
     # A row must lie within one block; a character is 4 bytes at most.
-    longest = 4 * max(len(body) for body in bodies)
-    return pj.read_json(
-        io.BytesIO(lines),
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(_BLOCK_BYTES, longest)),
-        parse_options=_FROM_JSON,
-    ).select(RECORD_SCHEMA.names)
+    longest = 4 * max(map(len, bodies))
+    options = pj.ReadOptions(use_threads=False, block_size=max(_BLOCK_BYTES, longest))
+    try:
+        table = pj.read_json(io.BytesIO(lines), read_options=options, parse_options=_FROM_JSON)
+    except pa.ArrowInvalid:  # NaN and infinity, which Python writes and JSON does not have
+        records = [Record.from_dict(json.loads(body)) for body in bodies]
+        rows = [{name: getattr(record, name) for name in RECORD_SCHEMA.names} for record in records]
+        return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+    return table.select(RECORD_SCHEMA.names)
 
 
 def _lock(path: Path) -> IO[str]:

@@ -28,6 +28,7 @@ from farm.engine.needs import check_needs
 from farm.engine.running import RunningEngine
 from farm.engine.stream import Answer
 from farm.errors import (
+    EngineError,
     EngineGone,
     EngineStartError,
     FarmError,
@@ -43,6 +44,8 @@ from farm.prompts import Prompts
 from farm.records import CellKey, Record
 from farm.secrets import masked
 from farm.spec import Sweep, Variant
+from farm.telemetry import Telemetry, visible_gpu
+from farm.telemetry.table import as_parquet
 from farm.variants import must_be_seen, part
 from farm.workloads.items import Item, request_seed
 
@@ -56,6 +59,7 @@ class EngineReport:
     engine_id: str
     values: dict[str, Any]
     log: str | None = None  # the engine's log, once it has ended
+    telemetry: bytes | None = None  # its GPU's readings as a Parquet file, once it has ended
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class _Current:
     engine_id: str
     engine: RunningEngine
     report: dict[str, Any]
+    telemetry: Telemetry | None  # None where the engine has no GPU
     sequence: int = 0
 
 
@@ -183,16 +188,26 @@ class EngineSlot:
         self._finishing = True
         self._fed.set()
 
+    async def engine_metrics(self) -> str:
+        """The running engine's `/metrics`; empty when no engine runs, or it has none."""
+        try:
+            return await self._current.engine.client.metrics() if self._current else ""
+        except EngineError:
+            return ""  # a dead engine is found by the next request, which knows what to do
+
     async def close(self) -> None:
         """Stop the engine, if there is one."""
         current, self._current = self._current, None
         if current is not None:
             alive = current.engine.process.alive
             await current.engine.stop()
+            readings = await asyncio.to_thread(current.telemetry.stop) if current.telemetry else []
             values = current.report | {"status": "stopped" if alive else "died", "requests": current.sequence}
             if not alive:
                 values["reason"] = current.engine.process.explain()
-            self._reports.append(EngineReport(current.engine_id, values, _log_text(current.engine.process.log)))
+            self._reports.append(
+                EngineReport(current.engine_id, values, _log_text(current.engine.process.log), as_parquet(readings))
+            )
 
     async def _answer_all(self) -> AsyncIterator[Answered]:
         """Keep `concurrency` cells in the engine. At 1, the next request waits until the record has been taken over,
@@ -246,18 +261,21 @@ class EngineSlot:
                 # The engine lives and said no: it would say no again.
                 outcome = {"error": str(error)}
             except (EngineGone, StreamBroken) as error:
-                died = not current.engine.process.alive
-                outcome = {"error": f"the engine died: {current.engine.process.explain()}" if died else str(error)}
+                outcome = {"error": await current.engine.why(error)}
                 # Whatever state the engine is in, the next request gets a fresh one.
                 await self._discard(current)
                 if attempt < attempts:
                     continue
             else:
+                ended_s = time.perf_counter()
                 item = self._item(cell)
                 outcome = {
                     **measured(answer, ends_by_itself=not item.sampling.get("ignore_eos", False)),
                     **graded(answer, item, prompt_opens_think=self._prompts.opens_think(cell.workload)),
                 }
+                if current.telemetry is not None:
+                    sent_s = ended_s - answer.latency_s
+                    outcome |= await asyncio.to_thread(current.telemetry.between, sent_s, ended_s)
             common = self._common(cell, current, started_at, sequence, attempt)
             return Answered(Record(**common, **outcome), time.perf_counter() - begun)
         raise AssertionError
@@ -326,7 +344,14 @@ class EngineSlot:
             "evidence": evidence,
         }
         self._reports.append(EngineReport(engine_id, report))
-        return _Current(engine_id, engine, report)
+        return _Current(engine_id, engine, report, self._telemetry())
+
+    def _telemetry(self) -> Telemetry | None:
+        """Readings of this slot's GPU; an emulated engine gives its own, and one on the CPU has none."""
+        engine = self.assignment.sweep.engine
+        if engine.kind == "emulated" or engine.device != "cuda":
+            return None
+        return Telemetry.start(visible_gpu(), shared=engine.concurrency > 1)
 
     async def _check_needs(self, variant: Variant) -> None:
         """Refuse a variant that this node cannot run before its engine costs minutes."""

@@ -75,10 +75,14 @@ class Position:
 
 @dataclass(frozen=True)
 class Plan:
-    """For each slot with work its stints in order, and the predicted seconds until each slot is done."""
+    """For each slot with work its stints in order, and the predicted seconds until each slot is done.
+
+    `settled` when every item has been begun on some slot: from then on shares change only by breaking pairs.
+    """
 
     stints: Mapping[str, tuple[Stint, ...]]
     ends_s: Mapping[str, float]
+    settled: bool = False
 
     @property
     def end_s(self) -> float:
@@ -161,7 +165,7 @@ class _Deal:
             for slot in self.order
         }
         ends = {slot: self.ends[slot] if stints[slot] else self.slots[slot].busy_s for slot in self.order}
-        return Plan({slot: each for slot, each in stints.items() if each}, ends)
+        return Plan({slot: each for slot, each in stints.items() if each}, ends, settled=not free)
 
     def _give(self, cell: CellKey, slot: str) -> None:
         self.slot_of[cell] = slot

@@ -83,9 +83,19 @@ def _resolved(sweep: Sweep) -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file at once."""
+    write_file(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file at once, its folder made if need be.
+
+    Raises:
+        JournalError: it cannot be written.
+    """
     partial = path.with_suffix(".partial")
     try:
-        partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.parent.mkdir(exist_ok=True)
+        partial.write_bytes(content)
         os.replace(partial, path)
     except OSError as error:
         raise _unwritable(path, error) from error

@@ -61,6 +61,7 @@ class _Slot:
     variant: str | None = None  # of the engine that starts or runs
     ordered_s: float = 0.0  # when that engine was ordered
     ready: bool = False
+    since_s: float = 0.0  # when it became ready, or gave its last record
     finishing: bool = False
     records: int = 0  # of the engine that runs
     held: dict[CellKey, None] = field(default_factory=dict)  # handed out, in this order
@@ -96,6 +97,7 @@ class Schedule:
     _stale: bool = True
     _since_plan: int = 0
     _length_s: float = 0.0
+    _now_s: float = 0.0
 
     # What happened.
 
@@ -110,6 +112,7 @@ class Schedule:
         state = self._slots.get(slot)
         if state is not None and state.variant is not None and not state.ready:
             state.ready = True
+            state.since_s = self._now_s
             self._works[state.variant].add(slot)
             self._failures.pop((slot, state.variant), None)
             self.costs.learn_start(state.variant, took_s)
@@ -125,6 +128,7 @@ class Schedule:
         state = self._slots.get(slot)
         if state is not None:
             state.held.pop(cell, None)
+            state.since_s = self._now_s
             state.records += 1
         self._since_plan += 1
 
@@ -158,7 +162,8 @@ class Schedule:
         if state.variant is not None and state.ready:
             state.left.add(state.variant)
         self._slots[slot] = _Slot(state.place, left=state.left)
-        self._stale = True
+        if state.held:
+            self._stale = True
 
     def lost(self, slot: str, *, wait: bool = False) -> int:
         """A slot is gone; returns the number of cells it held. With `wait`, its share stays its own until it comes back
@@ -187,6 +192,7 @@ class Schedule:
         Args:
             now_s: seconds since the sweep began, on any clock that does not jump.
         """
+        self._now_s = now_s
         if self._stale or self._since_plan >= max(_REPLAN_CELLS, _REPLAN_SHARE * len(self.answered)):
             self._replan(now_s)
 
@@ -226,6 +232,9 @@ class Schedule:
         for name, slot in self._slots.items():
             taken.update(dict.fromkeys(slot.held, name))
         taken.update(dict.fromkeys(self.given_up, ""))
+        self.costs.under_way(
+            (next(iter(slot.held)), now_s - slot.since_s) for slot in self._slots.values() if slot.ready and slot.held
+        )
         positions: Mapping[str, Position] = {
             name: Position(slot.place, slot.variant, frozenset(slot.left), self._busy_s(name, slot, now_s), slot.away)
             for name, slot in self._slots.items()
@@ -288,7 +297,7 @@ class Schedule:
         """Whether an engine that holds nothing is in the way of another variant, by a plan of this moment."""
         if self._next_variant(slot, but=state.variant) is None:
             return False
-        if self._since_plan:
+        if self._since_plan and not self._plan.settled:
             # The last chance to give this engine more of its variant's items before it is stopped.
             self._replan(now_s)
             return not self._queues.get((slot, state.variant or ""))

@@ -39,6 +39,7 @@ class Simulation:
         self.orders()
         while self.events:
             self.now_s, _, what, arguments = heapq.heappop(self.events)
+            self.schedule.refresh(self.now_s)
             what(*arguments)
             self.orders()
         return self

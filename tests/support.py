@@ -50,9 +50,11 @@ class Cluster:
         return self._start("--address", self.address, "--node-name", name, "--num-cpus", str(cpus))
 
     def _start(self, *arguments):
+        # The default ports of a node's agents are taken where another cluster is on this machine.
+        names = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
+        own_ports = [word for name in names for word in (f"--{name}-port", str(free_port()))]
         return subprocess.Popen(
-            # The default port of the agent that runs jobs is taken where another cluster is on this machine.
-            [RAY, "start", "--block", "--dashboard-agent-listen-port", str(free_port()), *arguments],
+            [RAY, "start", "--block", *own_ports, *arguments],
             env=self.env,
             cwd=REPOSITORY,
             stdout=subprocess.DEVNULL,

@@ -71,3 +71,14 @@ def test_starts_are_predicted_by_variant_and_else_by_their_mean():
     costs.learn_start("v0", 300.0)
     costs.learn_start("v1", 100.0)
     assert (costs.start_s("v0"), costs.start_s("v1"), costs.start_s("v2")) == (300.0, 100.0, 200.0)
+
+
+def test_answers_that_are_not_complete_yet_count_for_the_mean_length():
+    """Ten short answers are there and ten long ones are not: the next question is not a short one for sure."""
+    costs = Costs(lengths={})
+    for number in range(10):
+        costs.learn(cell("v", f"short{number}"), "a", 100, 1.0)
+    assert costs.cell_s(cell("v", "next")) == pytest.approx(1.0)
+    costs.under_way((cell("v", f"long{number}"), 3.0) for number in range(10))
+    assert costs.cell_s(cell("v", "next")) == pytest.approx(4.0)
+    assert costs.cell_s(cell("v", "short1")) == pytest.approx(1.0)

@@ -75,6 +75,18 @@ def test_parquet_has_the_contract_columns(tmp_path):
     assert table.to_pylist()[0]["started_at"] == record().started_at
 
 
+@pytest.mark.parametrize("seconds", [2.0, 2, float("nan"), float("inf")])
+def test_a_table_says_what_the_records_say(tmp_path, seconds):
+    long = record("q2", output_text="\u20ac" * 600_000 + '\n"', latency_s=seconds, accept_histogram=None, correct=False)
+    with Journal(tmp_path) as journal:
+        journal.add([record(), long])
+        journal.write_parquet(tmp_path / "requests.parquet")
+    for row, expected in zip(pq.read_table(tmp_path / "requests.parquet").to_pylist(), [record(), long], strict=True):
+        wanted = {name: getattr(expected, name) for name in RECORD_SCHEMA.names}
+        assert row | {"latency_s": 0} == wanted | {"latency_s": 0}
+        assert row["latency_s"] == pytest.approx(expected.latency_s, nan_ok=True)
+
+
 def test_an_empty_journal_gives_an_empty_table(tmp_path):
     with Journal(tmp_path) as journal:
         assert journal.write_parquet(tmp_path / "requests.parquet") == 0

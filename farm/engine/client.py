@@ -65,6 +65,11 @@ class EngineClient:
         """All that the engine says of its resolved arguments and state."""
         return await self._json("GET", "/server_info")
 
+    async def metrics(self) -> str:
+        """The engine's own numbers, in Prometheus' text format."""
+        async with self._request("GET", "/metrics") as response:
+            return await response.text(errors="replace")
+
     async def flush_cache(self) -> None:
         """Empty the prefix cache; waits until the engine is idle."""
         async with self._request("POST", "/flush_cache?timeout=10"):

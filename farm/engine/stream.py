@@ -68,7 +68,7 @@ class StreamReader:
             self._done = True
             return
         try:
-            event = json.loads(payload, parse_constant=_no_constant)
+            event = _JSON.decode(payload.decode())
         except (ValueError, RecursionError) as error:
             raise StreamBroken(f"a chunk is not JSON: {payload[:80]!r}") from error
         if isinstance(event, dict) and "error" in event:
@@ -150,6 +150,10 @@ def _are_counts(values: Iterable[Any]) -> bool:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+# One for all chunks: `json.loads` would make one for each.
+_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _told(error: dict[str, Any], code: str) -> EngineError:

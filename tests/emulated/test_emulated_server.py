@@ -134,6 +134,18 @@ def test_the_table_of_answers_makes_answers_right(start, tmp_path):
     assert right >= 36
 
 
+def test_it_logs_when_requests_came_and_were_answered(start, tmp_path):
+    log = tmp_path / "requests.jsonl"
+    before = time.monotonic()
+    engine = start(env={"FARM_EMULATION_REQUEST_LOG": str(log)})
+    engine.generate(PROMPT, **GREEDY)
+    engine.call("POST", "/flush_cache?timeout=5")
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [entry["path"] for entry in entries][-2:] == ["/generate", "/flush_cache"]
+    times = [before, *(entries[-2][name] for name in ("received_s", "finished_s")), entries[-1]["received_s"]]
+    assert times == sorted(times)
+
+
 def test_a_start_that_cannot_be_emulated_says_why(start):
     engine = start("--moe-runner-backend", "triton", ready=False)
     assert engine.process.wait(20) == 2

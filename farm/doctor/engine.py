@@ -1,0 +1,143 @@
+"""Checks of the engine's side: interpreter, packages, plug-in, versions, weights."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+import farm
+from farm.doctor.node import EMULATED, NO_GPU, Node
+from farm.doctor.verdict import FAIL, OK, WARN, Check, judged, not_applicable
+from farm.doctor.weights import weights_bytes, weights_problem
+from farm.engine.needs import missing_draft_layer, missing_drafter, missing_packages
+from farm.variants import must_be_seen
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What the driver's side has, which every node must match."""
+
+    ray: str
+    python: str
+    farm: str
+
+    @classmethod
+    def here(cls) -> Driver:
+        """Of this process."""
+        return cls(ray.__version__, platform.python_version(), farm.__version__)
+
+
+def interpreter(node: Node, *, imports: bool) -> Iterator[Check]:
+    """The engine's interpreter, its packages by the sweep's pins, the plug-in, and what only an import shows."""
+    build = (
+        "build it with: bash infra/cpu-engine/build.sh"
+        if node.sweep.engine.device == "cpu"
+        else "install it with: pip install '.[engine]' in an environment of its own"
+    )
+    if shutil.which(node.python) is None:
+        yield Check("engine interpreter", FAIL, f"engine.python: there is no interpreter {node.python}", build)
+        return
+    if node.emulated:
+        yield Check("engine interpreter", OK, node.python)
+        yield not_applicable("engine packages", EMULATED)
+        return
+    inside, error = node.ask_engine("inside.py", *(["--import"] if imports and node.on_gpu else []))
+    if error is not None:
+        yield Check("engine interpreter", FAIL, f"{node.python} does not run: {error}", build)
+        return
+    yield Check("engine interpreter", OK, f"{node.python}, Python {inside['python']}")
+    yield packages(node, inside["installed"], build)
+    yield plugin(node, inside["plugins"])
+    if imports:
+        yield from _imports(node, inside)
+
+
+def packages(node: Node, installed: Mapping[str, str], build: str) -> Check:
+    """SGLang by the sweep's pin, and what the variants need beside it. Pure."""
+    name, pin = "engine packages", node.sweep.engine.version
+    sglang = installed.get("sglang")
+    if sglang is None:
+        return Check(name, FAIL, f"{node.python} has no sglang", build)
+    if pin and sglang != pin:
+        return Check(
+            name,
+            FAIL,
+            f"{node.python} has sglang {sglang} and the sweep is pinned to {pin} (engine.version)",
+            f"install sglang=={pin} there, or set engine.version",
+        )
+    missing = missing_packages(node.needs, installed)
+    shown = ("sglang", "torch", "sglang-kernel", "sgl-kernel", "humming-kernels", "flashinfer-python", "triton")
+    found = ", ".join(f"{package} {installed[package]}" for package in shown if package in installed)
+    return judged(name, found, "; ".join(missing) or None, build)
+
+
+def plugin(node: Node, plugins: list[str]) -> Check:
+    """The farm's plug-in in the engine's environment. Pure."""
+    name, do = "SGLang plug-in", f"bash infra/install-plugin.sh {node.python}"
+    if "farm" in plugins:
+        return Check(name, OK, "installed")
+    sweep = node.sweep
+    seen = [must_be_seen(sweep.args_of(variant), sweep.env_of(variant)) for variant in sweep.variants]
+    if any(one.head == "fp8" or one.shared_head for one in seen):
+        return Check(name, FAIL, "it is not installed, and stock SGLang has no FP8 head", do)
+    return Check(name, WARN, "it is not installed: an engine then gives no evidence of its own", do)
+
+
+def _imports(node: Node, inside: Mapping[str, Any]) -> Iterator[Check]:
+    if not node.on_gpu:
+        yield not_applicable("sgl_kernel", NO_GPU)
+        yield not_applicable("torch", NO_GPU)
+        return
+    error = inside["sgl_kernel_error"]
+    yield judged("sgl_kernel", "imports", error, "reinstall sglang-kernel for this machine's CUDA and architecture")
+    problem = inside["torch_error"] or (None if inside.get("gpu") else "torch sees no GPU")
+    found = f"for CUDA {inside.get('torch_cuda')}, sees {inside.get('gpu')}"
+    yield judged("torch", found, problem, "install a torch whose CUDA the driver runs")
+
+
+def same_versions(driver: Driver) -> Check:
+    """Ray and Python as the driver has them: Ray's workers talk in pickles of both."""
+    here = Driver.here()
+    both = (("Ray", here.ray, driver.ray), ("Python", _minor(here.python), _minor(driver.python)))
+    differ = [f"{what} is {own} here and {theirs} at the driver" for what, own, theirs in both if own != theirs]
+    found = f"Ray {here.ray}, Python {here.python}, farm {here.farm}"
+    do = "run infra/setup.sh of the same checkout on both"
+    return judged("versions as the driver's", found, "; ".join(differ) or None, do)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def weights(node: Node) -> Check:
+    """The model is there and whole, and so is what the variants draft with."""
+    name, sweep = "weights", node.sweep
+    if node.emulated:
+        return not_applicable(name, EMULATED)
+    if node.model is None:
+        return Check(
+            name, FAIL, f"{sweep.model.path} is not in the Hugging Face cache", f"hf download {sweep.model.path}"
+        )
+    config = node.model / "config.json"
+    arguments = [sweep.args_of(variant) for variant in sweep.variants]
+    dummy = all(args.get("load-format") == "dummy" for args in arguments)
+    if dummy:
+        problem = None if config.is_file() else f"{node.model} is not a folder with a model (no config.json)"
+    else:
+        problem = weights_problem(node.model)
+    again = "fetch or copy the model again"
+    if problem is None and any(need.draft_layer for need in node.needs.values()):
+        problem = next(iter(missing_draft_layer(json.loads(config.read_bytes()), str(node.model))), None)
+        again = "leave nextn out, or take a model that drafts"
+    if problem is None and (absent := [line for args in arguments for line in missing_drafter(args)]):
+        problem = absent[0]
+    found = (
+        "dummy: no weights are read" if dummy else f"{weights_bytes(node.model) / 1e9:.2f} GB, whole, in {node.model}"
+    )
+    return judged(name, found, problem, again)

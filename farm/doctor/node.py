@@ -1,0 +1,95 @@
+"""A sweep seen from one node: which interpreter, model and GPU its engines would be started with here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from farm.doctor.weights import find_model
+from farm.engine.command import default_python
+from farm.engine.needs import Gpu, find_gpu
+from farm.models import builtin_model
+from farm.paths import expand
+from farm.spec import Sweep
+from farm.variants import Needs, part
+
+GIB: Final = 1 << 30
+NO_GPU: Final = "the engine runs on the CPU"
+EMULATED: Final = "the engine is emulated"
+NO_GPU_FOUND: Final = "no GPU was found"
+TIMEOUT_S: Final = 180.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A sweep seen from one node: what its engines would be started with here."""
+
+    sweep: Sweep
+
+    @property
+    def emulated(self) -> bool:
+        """No real engine is started."""
+        return self.sweep.engine.kind == "emulated"
+
+    @property
+    def on_gpu(self) -> bool:
+        """Engines need a GPU."""
+        return self.sweep.engine.device == "cuda" and not self.emulated
+
+    @cached_property
+    def python(self) -> str:
+        """Interpreter of the engines."""
+        named = self.sweep.engine.python
+        return expand(named) if named else default_python()
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """Environment of an engine, as far as it is the same for all variants: the farm's own packages stay out."""
+        own = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+        return {key: value for key, value in os.environ.items() if key not in own} | self.sweep.engine.env
+
+    @cached_property
+    def needs(self) -> dict[str, Needs]:
+        """What the parts of all variants need."""
+        return {name: part(name).needs for variant in self.sweep.variants for name in variant.parts}
+
+    @cached_property
+    def gpu(self) -> Gpu | None:
+        """This slot's GPU by nvidia-smi."""
+        return find_gpu() if self.on_gpu else None
+
+    @cached_property
+    def model(self) -> Path | None:
+        """The folder of the model; None when a hub model is not in the cache."""
+        path = self.sweep.model.path
+        if path.startswith("builtin:"):
+            return builtin_model(path.removeprefix("builtin:"))
+        local = self.sweep.model.is_local
+        return find_model(expand(path) if local else path, is_local=local, environment=self.environment)
+
+    def ask_engine(
+        self, source: str, *arguments: str, timeout_s: float = TIMEOUT_S
+    ) -> tuple[dict[str, Any], str | None]:
+        """Run one of this package's scripts in the engine's interpreter: what it printed, or why it failed."""
+        text = Path(__file__).with_name(source).read_text(encoding="utf-8")
+        try:
+            done = subprocess.run(
+                [self.python, "-c", text, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                env=self.environment,
+                cwd="/",
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return {}, f"{type(error).__name__}: {error}"[:300]
+        try:
+            answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        except (ValueError, IndexError):
+            return {}, (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]
+        return answer, None

@@ -1,0 +1,108 @@
+"""Whether a model's weights are there and whole, by the headers of its files: gigabytes are judged in milliseconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+INDEX: Final = "model.safetensors.index.json"
+_MAX_HEADER_BYTES: Final = 100 << 20  # the format's own limit
+_SHOWN: Final = 3
+
+
+def find_model(path: str, *, is_local: bool, environment: Mapping[str, str]) -> Path | None:
+    """The folder of a model: its own, or its newest snapshot in the Hugging Face cache that `environment` names."""
+    if is_local:
+        return Path(path)
+    from huggingface_hub import try_to_load_from_cache
+
+    home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    cache = environment.get("HF_HUB_CACHE") or str(home / "hub")
+    found = try_to_load_from_cache(path, "config.json", cache_dir=cache)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def weights_problem(folder: Path) -> str | None:
+    """Why the weights in this folder cannot be loaded; None when they are whole.
+
+    Files of another format than safetensors have no header that tells their size, and are only looked for.
+    """
+    if not (folder / "config.json").is_file():
+        return f"{folder} is not a folder with a model (no config.json)"
+    if (folder / INDEX).is_file():
+        return _indexed_problem(folder)
+    files = sorted(folder.glob("*.safetensors"))
+    if files:
+        return _first(filter(None, (_file_problem(path) for path in files)))
+    if any(folder.glob("pytorch_model*.bin")) or any(folder.glob("*.gguf")):
+        return None
+    return f"{folder} holds no weights"
+
+
+def weights_bytes(folder: Path) -> int:
+    """Size of the weight files."""
+    kinds = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
+    return sum(path.stat().st_size for kind in kinds for path in folder.glob(kind) if path.is_file())
+
+
+def _indexed_problem(folder: Path) -> str | None:
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        places: dict[str, str] = dict(index["weight_map"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{folder / INDEX} cannot be read: {error}"
+    shards = sorted(set(places.values()))
+    missing = [shard for shard in shards if not (folder / shard).is_file()]
+    if missing:
+        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+        return f"{len(missing)} of {len(shards)} weight files are missing in {folder}: {shown}"
+    for shard in shards:
+        if problem := _file_problem(folder / shard):
+            return problem
+        held = read_header(folder / shard)
+        absent = [name for name, place in places.items() if place == shard and name not in held]
+        if absent:
+            return f"{folder / shard} lacks {len(absent)} of its tensors, {absent[0]} for one"
+    return None
+
+
+def _file_problem(path: Path) -> str | None:
+    """Why a safetensors file is not whole."""
+    try:
+        header = read_header(path)
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        expected, size = _data_start(path) + max(ends, default=0), path.stat().st_size
+    except (OSError, ValueError, KeyError, TypeError, IndexError, struct.error) as error:
+        return f"{path} is not a safetensors file, or is cut off in its header ({type(error).__name__})"
+    if size != expected:
+        return f"{path} is {'cut off' if size < expected else 'too long'}: {size:,} bytes of {expected:,}"
+    return None
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of a safetensors file: tensors by name.
+
+    Raises:
+        ValueError, OSError, struct.error: it has none.
+    """
+    with path.open("rb") as handle:
+        (length,) = struct.unpack("<Q", handle.read(8))
+        if length > min(_MAX_HEADER_BYTES, os.fstat(handle.fileno()).st_size):
+            raise ValueError("a header longer than the file")
+        header = json.loads(handle.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("a header that is no object")
+    return header
+
+
+def _data_start(path: Path) -> int:
+    with path.open("rb") as handle:
+        return 8 + int(struct.unpack("<Q", handle.read(8))[0])
+
+
+def _first(found: Any) -> str | None:
+    return next(iter(found), None)
