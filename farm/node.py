@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-import shutil
 import socket
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import farm
+from farm.doctor import problems, quick_checks
 from farm.engine.command import EngineCommand, default_python, engine_command
 from farm.engine.emulated.answers import write_answers
 from farm.engine.evidence import read_processes
@@ -132,20 +132,9 @@ class EngineSlot:
         Raises:
             InputError: names what is missing and what to do.
         """
-        engine = self.assignment.sweep.engine
-        python = self._python()
-        if shutil.which(python) is None:
-            build = (
-                "; build the CPU engine with: bash infra/cpu-engine/build.sh"
-                if engine.device == "cpu"
-                else "; install it with: pip install '.[engine]' in an environment of its own"
-            )
-            raise InputError(f"engine.python: there is no interpreter {python} on {self.where}{build}")
-        model = self.assignment.sweep.model
-        if model.is_local and not (Path(expand(model.path)) / "config.json").is_file():
-            raise InputError(
-                f"model.path: {expand(model.path)} on {self.where} is not a folder with a model (no config.json)"
-            )
+        found = problems(quick_checks(self.assignment.sweep))
+        if found:
+            raise InputError(f"on {self.where}: " + "; ".join(found))
 
     async def run(self, variant: str, expected: Sequence[CellKey], cells: Sequence[CellKey]) -> AsyncIterator[Event]:
         """Answer cells of one variant until `finish`; yields each record as it is complete, and reports of the engines.

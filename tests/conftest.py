@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import shutil
+import tempfile
 
 import pytest
 from support import CPU_ENGINE, HOME, AskedEngine, Cluster, free_port, quickstart_sweep
@@ -49,7 +51,11 @@ def empty_database(tmp_path_factory):
 def ray_cluster(tmp_path_factory):
     """A head node and a second node, `one` and `two`, with one CPU each, and a job server."""
     port, dashboard = free_port(), free_port()
+    # Ray notes the machine's newest cluster below this folder; another one on the machine must not pass for ours. Short:
+    # the paths of Unix sockets may have 107 characters.
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     env = os.environ | {
+        "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",
         "RAY_AUTH_MODE": "token",
@@ -72,3 +78,4 @@ def ray_cluster(tmp_path_factory):
             node.terminate()
         for node in nodes:
             node.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -128,7 +128,8 @@ def weights(node: Node) -> Check:
     arguments = [sweep.args_of(variant) for variant in sweep.variants]
     dummy = all(args.get("load-format") == "dummy" for args in arguments)
     if dummy:
-        problem = None if config.is_file() else f"{node.model} is not a folder with a model (no config.json)"
+        missing = f"model.path: {node.model} is not a folder with a model (no config.json)"
+        problem = None if config.is_file() else missing
     else:
         problem = weights_problem(node.model)
     again = "fetch or copy the model again"

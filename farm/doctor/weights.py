@@ -32,7 +32,7 @@ def weights_problem(folder: Path) -> str | None:
     Files of another format than safetensors have no header that tells their size, and are only looked for.
     """
     if not (folder / "config.json").is_file():
-        return f"{folder} is not a folder with a model (no config.json)"
+        return f"model.path: {folder} is not a folder with a model (no config.json)"
     if (folder / INDEX).is_file():
         return _indexed_problem(folder)
     files = sorted(folder.glob("*.safetensors"))
