@@ -51,8 +51,8 @@ def empty_database(tmp_path_factory):
 def ray_cluster(tmp_path_factory):
     """A head node and a second node, `one` and `two`, with one CPU each, and a job server."""
     port, dashboard = free_port(), free_port()
-    # Ray notes the machine's newest cluster below this folder; another one on the machine must not pass for ours. Short:
-    # the paths of Unix sockets may have 107 characters.
+    # Ray notes the machine's newest cluster below this folder; another one on the machine must not pass for ours. Its
+    # path is short, since those of Unix sockets may have 107 characters.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     env = os.environ | {
         "RAY_TMPDIR": folder,
