@@ -22,6 +22,7 @@ SPARK_TPOT_S: Final = 0.0277
 SPARK_PREFILL_TOKENS_PER_S: Final = 3300.0
 _CPU_START_S: Final = 60.0
 _EARLIER_SWEEPS: Final = 8
+_EARLIER_RECORDS: Final = 50_000
 _COLUMNS: Final = ["variant", "workload", "item_id", "repeat", "completion_tokens", "latency_s"]
 
 
@@ -93,10 +94,12 @@ def _learn(
     # An emulated engine's seconds are its model's; on the driver's clock they pass faster.
     comparable = sweep.engine.kind == "sglang"
     try:
-        table = pq.read_table(folder / "requests.parquet", columns=_COLUMNS)
-    except (OSError, ValueError):
+        batches = pq.ParquetFile(folder / "requests.parquet").iter_batches(_EARLIER_RECORDS, columns=_COLUMNS)
+        # The first batch of any sweep says enough, and a table of millions would fill the driver's memory.
+        rows = next(batches).to_pylist()
+    except (OSError, ValueError, StopIteration):
         return
-    for row in table.to_pylist():
+    for row in rows:
         if row["workload"] in here and row["latency_s"] is not None:
             cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
             costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] if comparable else None)
