@@ -93,11 +93,10 @@ class Costs:
         self._rate[cell.variant, cell.workload].add(tokens, took_s)
         self._slots[slot][cell.variant, cell.workload].add(tokens, took_s)
 
-    def learn_earlier(self, cell: CellKey, tokens: int, took_s: float | None) -> None:
-        """Take over a record of an earlier sweep that asked the same items; seconds only where they compare."""
+    def learn_earlier(self, cell: CellKey, tokens: int, took_s: float) -> None:
+        """Take over a record of an earlier sweep that asked the same items."""
         self._see((cell.workload, cell.item_id), tokens)
-        if took_s is not None:
-            self._earlier[cell.variant, cell.workload].add(tokens, took_s)
+        self._earlier[cell.variant, cell.workload].add(tokens, took_s)
 
     def under_way(self, cells: Iterable[tuple[CellKey, float]]) -> None:
         """Take over which cells are being answered now, each with the seconds it has taken so far."""

@@ -41,8 +41,11 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
             lengths[name, item.item_id] = float(len(item.shown_prompt))
             if item.sampling.get("ignore_eos"):
                 tokens[name, item.item_id] = float(item.sampling["max_new_tokens"])
-    on_gpu = sweep.engine.device == "cuda"
-    costs = Costs(tokens, lengths, _prior_cell_s(sweep, items), SPARK_START_S if on_gpu else _CPU_START_S)
+    start_s = SPARK_START_S if sweep.engine.device == "cuda" else _CPU_START_S
+    # Costs are seconds on the driver's clock, where an emulated minute passes faster.
+    speed = sweep.engine.speed
+    prior_s = {name: seconds / speed for name, seconds in _prior_cell_s(sweep, items).items()}
+    costs = Costs(tokens, lengths, prior_s, start_s / speed)
     for folder, described in _earlier(sweep, items, results):
         _learn(costs, folder, described, sweep, items)
     return costs
@@ -91,8 +94,6 @@ def _learn(
 ) -> None:
     names = {entry["digest"]: name for name, entry in described["workloads"].items()}
     here = {names[key]: name for name, entries in items.items() if (key := digest(entries)) in names}
-    # An emulated engine's seconds are its model's; on the driver's clock they pass faster.
-    comparable = sweep.engine.kind == "sglang"
     try:
         batches = pq.ParquetFile(folder / "requests.parquet").iter_batches(_EARLIER_RECORDS, columns=_COLUMNS)
         # The first batch of any sweep says enough, and a table of millions would fill the driver's memory.
@@ -102,4 +103,4 @@ def _learn(
     for row in rows:
         if row["workload"] in here and row["latency_s"] is not None:
             cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
-            costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] if comparable else None)
+            costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / sweep.engine.speed)

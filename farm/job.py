@@ -154,23 +154,20 @@ def _run_missing(
         {name: {item.item_id: item for item in entries} for name, entries in run.items.items()},
     )
     cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
-    crew = cluster.Crew(run.sweep.engine, ray.put(assignment), arguments.nodes)
+    engine = run.sweep.engine
+    crew = cluster.Crew(engine, ray.put(assignment), arguments.nodes)
     try:
         unfit = crew.gather()
         for name, reason in unfit.items():
             _say(console, f"left out: {name}: {reason}")
         answered = journal.answered()
         costs = first_costs(run.sweep, run.items, run.folder.parent)
-        # On the driver's clock an emulated minute passes faster.
-        emulated = run.sweep.engine.kind == "emulated"
-        speed = float(str(run.sweep.engine.args.get("emulation-speed", 1))) if emulated else 1.0
-        schedule = Schedule(
-            run.ask, run.sweep.design, costs, answered, run.sweep.engine.concurrency, worth_s=WORTH_S / speed
-        )
+        worth_s = WORTH_S / engine.speed
+        schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s)
         with Progress(console, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
             meters = Meters(run.sweep_id, cells=total, answered=len(answered))
-            wait_s = run.sweep.engine.lost_node_wait_s
+            wait_s = engine.lost_node_wait_s
             dispatcher = Dispatcher(schedule, crew, journal, progress, run.folder, wait_s, show, meters)
             dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
             dispatcher.run()
@@ -258,8 +255,9 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
     say(f"{sum(1 for _ in run.ask.cells())} cells, {plan.starts} engine starts on {len(plan.stints)} nodes")
     if run.sweep.engine.device == "cuda":
         end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
+        hours = run.sweep.engine.speed / 3600  # an emulation's hours are its machines'
         say(
-            f"about {sum(plan.ends_s.values()) / 3600:.1f} node-hours, done after {plan.end_s / 3600:.1f} h "
+            f"about {sum(plan.ends_s.values()) * hours:.1f} node-hours, done after {plan.end_s * hours:.1f} h "
             f"({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at the published "
             "speed of the baseline on DGX Sparks; faster variants take less"
         )

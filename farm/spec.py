@@ -109,6 +109,12 @@ class EngineSettings(Model):
     def _canonical_args(cls, args: dict[str, ArgValue]) -> dict[str, ArgValue]:
         return _checked_args(args)
 
+    @property
+    def speed(self) -> float:
+        """How many times faster than its model's seconds an emulated engine runs; 1 for a real one."""
+        given = self.args.get("emulation-speed")
+        return float(given) if self.kind == "emulated" and isinstance(given, int | float) else 1.0
+
 
 class Variant(Model):
     """One set of engine settings under comparison; `args` and `env` are laid over the sweep's own."""

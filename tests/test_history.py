@@ -18,15 +18,20 @@ QUESTIONS = 12
 def sweep():
     return load_sweep(
         REPOSITORY / "jobs" / "sweeps" / "rehearsal.yaml",
-        [f"workloads.gsm8k.source={GSM8K}", f"workloads.gsm8k.questions={QUESTIONS}", "variants=[baseline,humming]"],
+        [
+            f"workloads.gsm8k.source={GSM8K}",
+            f"workloads.gsm8k.questions={QUESTIONS}",
+            "variants=[baseline,humming]",
+            "engine.args.emulation-speed=100",
+        ],
     )
 
 
 def test_without_earlier_sweeps_the_published_figures_count(sweep, tmp_path):
     costs = first_costs(sweep, build(sweep), tmp_path / "none")
-    assert costs.cell_s(CellKey("baseline", "gsm8k", "test-0000", 0)) == 15.2
-    assert costs.cell_s(CellKey("humming", "synthetic", "synthetic-0000", 0)) == pytest.approx(66.7, rel=0.01)
-    assert costs.start_s("baseline") == 480
+    assert costs.cell_s(CellKey("baseline", "gsm8k", "test-0000", 0)) == 0.152
+    assert costs.cell_s(CellKey("humming", "synthetic", "synthetic-0000", 0)) == pytest.approx(0.667, rel=0.01)
+    assert costs.start_s("baseline") == 4.8
 
 
 def test_an_earlier_sweep_tells_which_questions_need_long_answers(sweep, farm_home):
