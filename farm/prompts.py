@@ -61,14 +61,17 @@ class Prompts:
                 self._opens_think[cell.workload] = tail.rfind("<think>") > tail.rfind("</think>")
 
     async def warm_up(self, client: EngineClient, cells: Iterable[CellKey], requests: int) -> None:
-        """For each workload, `requests` generations of a measured one's length and settings.
+        """For each workload, `requests` generations of its longest prompt's length and settings.
 
-        Their text begins no measured prompt, so that they leave nothing useful in a prefix cache.
+        The longest, for some kernels are compiled when a length is first met. The text begins no measured prompt, so
+        that nothing useful is left in a prefix cache.
         """
-        firsts: dict[str, CellKey] = {}
+        longest: dict[str, CellKey] = {}
         for cell in cells:
-            firsts.setdefault(cell.workload, cell)
-        for number, cell in enumerate(firsts.values() if requests else ()):
+            known = longest.setdefault(cell.workload, cell)
+            if len(self.of(cell).ids) > len(self.of(known).ids):
+                longest[cell.workload] = cell
+        for number, cell in enumerate(longest.values() if requests else ()):
             length = len(self.of(cell).ids)
             sampling = self.items[cell.workload][cell.item_id].sampling
             limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}

@@ -74,10 +74,12 @@ class Cluster:
         """Names of the nodes that are alive."""
         code = (
             "import ray, json; ray.init(address='auto', log_to_driver=False, logging_level='error');"
-            "print(json.dumps([n['NodeName'] for n in ray.nodes() if n['Alive']]))"
+            "print('nodes', json.dumps([n['NodeName'] for n in ray.nodes() if n['Alive']]))"
         )
         done = subprocess.run([sys.executable, "-c", code], env=self.env, capture_output=True, text=True)
-        return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else []
+        # Ray may have something to say as well, of nodes that have just died for one.
+        found = [line.removeprefix("nodes ") for line in done.stdout.splitlines() if line.startswith("nodes ")]
+        return json.loads(found[-1]) if found else []
 
     def wait_for(self, names):
         """Wait until exactly these nodes are alive."""

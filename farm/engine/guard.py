@@ -162,7 +162,8 @@ def main(grace_s: float, command: list[str]) -> int:
             break
     _end_all(grace_s)
     # _end_all may have reaped the child itself; then its status is gone and the tree was ended on request.
-    return engine.poll() or 0
+    status = engine.poll() or 0
+    return status if status >= 0 else 128 - status  # as shells say that a signal ended it
 
 
 if __name__ == "__main__":

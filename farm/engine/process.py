@@ -74,7 +74,10 @@ class EngineProcess:
         guard.end_leftovers()
 
     def explain(self) -> str:
-        """Why it failed, in the words of its own log."""
+        """Why it failed: the signal that ended it, which no log tells, else in the words of its own log."""
+        status = self.guard.poll() or 0
+        if status - 128 in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGTERM):
+            return f"it was ended by {signal.Signals(status - 128).name} (the kernel's log may say why: out of memory?)"
         return masked_text(explain_log(self.log), self.secrets)
 
 

@@ -154,6 +154,7 @@ def _gpu() -> dict[str, Any] | None:
         return None
     return {
         "name": torch.cuda.get_device_name(),
+        "uuid": str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid),
         "capability": ".".join(map(str, torch.cuda.get_device_capability())),
         "cuda": torch.version.cuda,
         "driver": _driver(),

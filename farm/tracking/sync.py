@@ -79,10 +79,11 @@ def sync(folder: Path, *, uri: str | None = None, running: bool = False) -> Sync
         TrackingError: MLflow did not take them; the message says how to do it later.
     """
     where = tracking_uri(uri)
-    synced = _sync(folder, where, uri, running=running)
     if running:
+        # Before anything is logged: the driver may die in the middle of it.
         watch(folder, where)
-    else:
+    synced = _sync(folder, where, uri, running=running)
+    if not running:
         unwatch(folder)
     return synced
 

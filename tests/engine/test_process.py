@@ -1,0 +1,42 @@
+"""Why an engine ended: what its log says, and what no log can say."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from farm.engine import process
+from farm.engine.command import EngineCommand
+
+SCRIPT = "import sys, time; print('ConnectionError: an old complaint', flush=True); {}"
+
+
+@pytest.fixture
+def ended(tmp_path):
+    def run(body, number=None):
+        command = EngineCommand((sys.executable, "-c", SCRIPT.format(body)), {})
+        engine = process.start(command, tmp_path / "engine.log")
+        try:
+            while "complaint" not in (tmp_path / "engine.log").read_text():
+                assert engine.alive
+            if number is not None:
+                [pid] = engine.pids()
+                os.kill(pid, number)
+            engine.guard.wait(30)
+        finally:
+            engine.stop()
+        return engine.explain()
+
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_signal_is_named_and_not_an_earlier_line_of_the_log(ended, number):
+    said = ended("time.sleep(60)", number)
+    assert number.name in said
+    assert "complaint" not in said
+
+
+def test_an_error_of_its_own_is_told_in_the_logs_words(ended):
+    assert ended("raise RuntimeError('not enough memory')") == "RuntimeError: not enough memory"
