@@ -14,6 +14,7 @@ from farm.compare.contrasts import add_holm, contrast, effect, head_to_head
 from farm.compare.costs import start_up_costs
 from farm.compare.figures import variant_figures
 from farm.compare.sample import WorkloadSample, sample_workload
+from farm.compare.steadiness import as_json, drifts, node_effect, sentence
 from farm.compare.why import add_round_costs, reasons, workload_gaps
 from farm.errors import InputError
 from farm.metrics import WorkloadTable, checked, workload_table
@@ -59,7 +60,9 @@ def compare(
         "baseline": base,
         "margin_pp": margin,
         "workloads": {
-            name: _workload(sample, base, records, margin) | _description(sweep, name, sample, items)
+            name: _workload(sample, base, records, margin)
+            | _description(sweep, name, sample, items)
+            | {"steadiness": as_json(node_effect(tables[name]), drifts(tables[name]))}
             for name, sample in samples.items()
         },
     }
@@ -67,6 +70,9 @@ def compare(
     out["gaps"] = workload_gaps(out)
     out["advice"] = advice(out)
     out["why"] = reasons(out)
+    for name, workload in out["workloads"].items():
+        if steady := sentence(workload["steadiness"]):
+            out["why"].append(f"{name}: {steady}.")
     out["warnings"] = caveats(out, tables, samples, sweep) + slow_state(everything, names, slow_records)
     return out
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from farm.compare.advice import MIN_ITEMS
 from farm.compare.sample import WorkloadSample
+from farm.compare.steadiness import drifts, node_effect
 from farm.compare.words import number
 from farm.metrics import WorkloadTable
-from farm.stats.intervals import FloatArray
 
 NEAR_ONE_ACCEPT_LENGTH: Final = 1.1
 VISIBLE_SHIFT: Final = 0.02
@@ -190,47 +187,23 @@ def _moved(table: WorkloadTable) -> Iterator[str]:
         yield f"{moved:,} answers were moved to another node than their partners: node differences stay in them."
 
 
-def _speeds(table: WorkloadTable) -> pd.DataFrame:
-    """Log seconds per token of each answer, less the median of its variant."""
-    many = table.frame["ok"].to_numpy() & (table.frame["completion_tokens"] > 1).to_numpy()
-    speeds = table.frame[many & (table.frame["decode_s"] > 0).to_numpy()]
-    logs = pd.Series(np.log(speeds["decode_s"] / (speeds["completion_tokens"] - 1)))
-    centred = logs - logs.groupby(speeds["variant"].to_numpy()).transform("median")
-    return speeds.assign(log_speed=centred)
-
-
 def _nodes(table: WorkloadTable) -> Iterator[str]:
-    speeds = _speeds(table)
-    nodes = {str(name): one["log_speed"].to_numpy() for name, one in speeds.groupby("node") if len(one) >= MIN_ITEMS}
-    if len(nodes) < 2:
-        return
-    medians = {name: float(np.median(values)) for name, values in nodes.items()}
-    slow, fast = max(medians, key=lambda n: medians[n]), min(medians, key=lambda n: medians[n])
-    gap = np.expm1(medians[slow] - medians[fast])
-    if gap > VISIBLE_SHIFT and stats.kruskal(*nodes.values()).pvalue < SURE_P:
-        where = [set(one["node"].dropna()) for _, one in speeds.groupby("variant")]
-        apart = any(not (one & two) for one, two in itertools.combinations(where, 2))
+    effect = node_effect(table)
+    if effect is not None and effect.share > VISIBLE_SHIFT and effect.p < SURE_P:
         fate = (
-            "variants did not share nodes, so it is part of their contrast" if apart else "pairs on one node cancel it"
+            "variants did not share nodes, so it is part of their contrast"
+            if effect.apart
+            else "pairs on one node cancel it"
         )
-        yield f"node effect: {slow} takes {100 * gap:.1f} % longer per token than {fast}; {fate}."
+        yield (
+            f"node effect: {effect.slow} takes {100 * effect.share:.1f} % longer per token than {effect.fast}; {fate}."
+        )
 
 
 def _drift(table: WorkloadTable) -> Iterator[str]:
-    speeds = _speeds(table)
-    speeds = speeds[speeds["sequence"].notna().to_numpy() & speeds["engine_id"].notna().to_numpy()]
-    for (variant, engine), one in speeds.groupby(["variant", "engine_id"]):
-        if len(one) < 3 * MIN_ITEMS:
-            continue
-        place, logs = one["sequence"].to_numpy(dtype=np.float64), one["log_speed"].to_numpy()
-        if np.ptp(place) == 0:
-            continue
-        shift = np.expm1(_slope(place, logs) * np.ptp(place))
-        if abs(shift) > VISIBLE_SHIFT and stats.spearmanr(place, logs).pvalue < SURE_P / 10:
-            yield f"drift: {variant} on {engine} ends {100 * shift:+.1f} % in time per token from where it began."
-
-
-def _slope(place: FloatArray, values: FloatArray) -> float:
-    """Theil-Sen slope, thinned to bound its cost. Sen (1968), JASA 63(324)."""
-    step = max(1, len(place) // 500)
-    return float(stats.theilslopes(values[::step], place[::step]).slope)
+    for one in drifts(table):
+        if abs(one.share) > VISIBLE_SHIFT and one.p < SURE_P / 10:
+            yield (
+                f"drift: {one.variant} on {one.engine_id} ends {100 * one.share:+.1f} % in time per token "
+                "from where it began."
+            )

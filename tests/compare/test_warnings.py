@@ -69,6 +69,27 @@ def test_node_effect_that_pairs_cancel(records):
     assert has(warnings_of(records), "node effect: node-1 takes", "longer per token than node-0", "pairs on one node")
 
 
+@pytest.mark.parametrize(("factor", "within"), [(1.004, 0.002), (1.7, 0.05)])
+def test_the_size_of_a_node_effect_is_told_also_where_it_is_small(records, factor, within):
+    """Against the variants' differences it may be nothing: who reads the ratio should see that."""
+    slow = (records["node"] == "node-1").to_numpy()
+    before = compare(records, {})["workloads"]["gsm8k"]["steadiness"]["node_effect"]
+    sign = 1 if before["slow"] == "node-1" else -1
+    records.loc[slow, "decode_s"] *= factor
+    records["latency_s"] = records["ttft_s"] + records["decode_s"]
+    found = compare(records, {})
+    effect = found["workloads"]["gsm8k"]["steadiness"]["node_effect"]
+    usual = (1 + before["percent"] / 100) ** sign
+    signed = (1 + effect["percent"] / 100) ** (1 if effect["slow"] == "node-1" else -1)
+    assert signed == pytest.approx(usual * factor, rel=within)
+    assert any(f"node {effect['slow']} takes" in sentence for sentence in found["why"])
+
+
+def test_with_one_node_there_is_no_node_effect(records):
+    found = compare(records.assign(node="only", sequence=None), {})["workloads"]["gsm8k"]["steadiness"]
+    assert found == {"node_effect": None, "largest_drift": None}
+
+
 def test_node_effect_that_is_part_of_the_contrast(records):
     records["node"] = records["variant"].map({"baseline": "node-0", "nextn": "node-1"})
     half = (records["item_id"] < "q000060").to_numpy()
