@@ -21,8 +21,9 @@ from farm.results import write_file
 from farm.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
 
 SHOW_EVERY_S: Final = 900.0
-# While results are shown elsewhere nobody feeds the workers.
+# While results are shown elsewhere nobody feeds the workers; of a very large sweep it takes minutes.
 _SHOW_LOOKAHEAD_S: Final = 120.0
+_SHOW_SHARE: Final = 0.05
 _WAIT_S: Final = 0.5
 _BATCH: Final = 512
 # With no slot left, how long one may take to come back before the sweep ends incomplete.
@@ -55,6 +56,7 @@ class Dispatcher:
     _back_by_s: dict[str, float] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _shown: float = field(default_factory=time.monotonic)
+    _show_took_s: float = 0.0
     _somebody_s: float = 0.0
 
     def run(self) -> None:
@@ -221,10 +223,12 @@ class Dispatcher:
             self._take(self._drain())
 
     def _show_now_and_then(self) -> None:
-        if time.monotonic() - self._shown >= SHOW_EVERY_S:
-            self._give_orders(_SHOW_LOOKAHEAD_S)
+        began = time.monotonic()
+        if began - self._shown >= max(SHOW_EVERY_S, self._show_took_s / _SHOW_SHARE):
+            self._give_orders(max(_SHOW_LOOKAHEAD_S, 2 * self._show_took_s))
             self.show()
             self._shown = time.monotonic()
+            self._show_took_s = self._shown - began
 
     def _note(self, message: str) -> None:
         self.problems.append(message)

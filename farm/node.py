@@ -100,6 +100,7 @@ class _Current:
     report: dict[str, Any]
     telemetry: Telemetry | None  # None where the engine has no GPU
     sequence: int = 0
+    flushing: asyncio.Task[None] | None = None  # of the prefix cache, for the next request
 
 
 @dataclass
@@ -189,6 +190,9 @@ class EngineSlot:
         current, self._current = self._current, None
         if current is not None:
             alive = current.engine.process.alive
+            if current.flushing is not None:
+                current.flushing.cancel()
+                await asyncio.gather(current.flushing, return_exceptions=True)
             await current.engine.stop()
             readings = await asyncio.to_thread(current.telemetry.stop) if current.telemetry else []
             values = current.report | {"status": "stopped" if alive else "died", "requests": current.sequence}
@@ -257,6 +261,9 @@ class EngineSlot:
                     continue
             else:
                 ended_s = time.perf_counter()
+                # The engine has nothing to do while the record is made and handed over: its cache is emptied meanwhile.
+                if self._waiting and self._flushes(self._waiting[0]):
+                    current.flushing = asyncio.create_task(current.engine.client.flush_cache())
                 item = self._item(cell)
                 outcome = {
                     **measured(answer, ends_by_itself=not item.sampling.get("ignore_eos", False)),
@@ -272,10 +279,15 @@ class EngineSlot:
     async def _ask(self, current: _Current, cell: CellKey) -> Answer:
         item = self._item(cell)
         workload = self.assignment.sweep.workloads[cell.workload]
-        if workload.prefix_cache == "flush" and self.assignment.sweep.engine.concurrency == 1:
-            await current.engine.client.flush_cache()
+        if self._flushes(cell):
+            flushing, current.flushing = current.flushing, None
+            await (flushing or current.engine.client.flush_cache())
         sampling = item.sampling | {"sampling_seed": request_seed(workload.seed, cell.item_id, cell.repeat)}
         return await current.engine.client.generate(self._prompts.of(cell).ids.tolist(), sampling)
+
+    def _flushes(self, cell: CellKey) -> bool:
+        workload = self.assignment.sweep.workloads[cell.workload]
+        return workload.prefix_cache == "flush" and self.assignment.sweep.engine.concurrency == 1
 
     async def _engine(self, variant: str) -> _Current:
         """The engine that runs, else a fresh one; cells that wait at the same time share its start."""

@@ -18,8 +18,9 @@ from farm.records import CellKey
 
 # Seconds of work that a slot holds beside the cells that run.
 LOOKAHEAD_S: Final = 5.0
-# The plan is made anew after this share of the cells, and whenever a slot comes, goes or runs out of cells.
+# The plan is made anew after this share of the answered and of the open cells, and when a slot comes, goes or fails.
 _REPLAN_SHARE: Final = 0.005
+_REPLAN_SHARE_OPEN: Final = 0.0005
 _REPLAN_CELLS: Final = 8
 # A pair is broken only if it brings the sweep's end forward by this share of its whole length, and by these seconds.
 _WORTH: Final = 0.005
@@ -96,6 +97,7 @@ class Schedule:
     _queues: dict[tuple[str, str], list[CellKey]] = field(default_factory=dict)
     _stale: bool = True
     _since_plan: int = 0
+    _open: int = 0
     _length_s: float = 0.0
     _now_s: float = 0.0
 
@@ -193,7 +195,8 @@ class Schedule:
             now_s: seconds since the sweep began, on any clock that does not jump.
         """
         self._now_s = now_s
-        if self._stale or self._since_plan >= max(_REPLAN_CELLS, _REPLAN_SHARE * len(self.answered)):
+        due = max(_REPLAN_CELLS, _REPLAN_SHARE * len(self.answered), _REPLAN_SHARE_OPEN * self._open)
+        if self._stale or self._since_plan >= due:
             self._replan(now_s)
 
     def order(self, slot: str, now_s: float, horizon_s: float = LOOKAHEAD_S) -> Order | None:
@@ -257,6 +260,7 @@ class Schedule:
         }
         self._stale = False
         self._since_plan = 0
+        self._open = sum(map(len, self._queues.values()))
 
     def _busy_s(self, name: str, state: _Slot, now_s: float) -> float:
         """Seconds of what a slot has begun: the rest of an engine's start, and the cells that it holds."""
