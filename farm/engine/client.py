@@ -42,7 +42,7 @@ class EngineClient:
             # Loopback only: a proxy from the environment has no business here.
             trust_env=False,
             connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=_CONTROL_TIMEOUT_S),
+            timeout=aiohttp.ClientTimeout(total=min(_CONTROL_TIMEOUT_S, _FIRST_CHUNK_FACTOR * stall_timeout_s)),
         )
 
     async def __aenter__(self) -> EngineClient:

@@ -1,0 +1,149 @@
+"""Nothing of an engine outlives its owner: a tree that ignores SIGTERM, an orphaned grandchild in its own session."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from support import REPOSITORY
+
+from farm.engine import guard, process
+from farm.engine.command import EngineCommand
+from farm.errors import EngineStartError
+
+GRANDCHILD = """
+import os, signal, time
+os.setsid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+ORPHAN_MAKER = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
+STUBBORN = f"""
+import signal, subprocess, sys, time
+subprocess.run([sys.executable, "-c", {ORPHAN_MAKER!r}, {GRANDCHILD!r}])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(600)
+"""
+ENGINE = EngineCommand((sys.executable, "-c", STUBBORN), {})
+OWNER = f"""
+import sys, time
+from pathlib import Path
+from farm.engine import process
+from farm.engine.command import EngineCommand
+engine = process.start(EngineCommand((sys.executable, "-c", {STUBBORN!r}), {{}}), Path(sys.argv[1]))
+print(engine.guard.pid, flush=True)
+sys.stdin.readline()
+engine.stop()
+"""
+
+
+def tree_of(guard_pid, log):
+    """The engine and its grandchild, once both are up."""
+    deadline = time.monotonic() + 60
+    while not log.exists() or "up" not in log.read_text() or len(guard.descendants(guard_pid)) < 2:
+        assert time.monotonic() < deadline, "the tree did not come up"
+        time.sleep(0.05)
+    return guard.descendants(guard_pid)
+
+
+def running(pids):
+    """Those of the processes that still run."""
+    found = []
+    for pid in pids:
+        try:
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def wait_until_gone(pids):
+    deadline = time.monotonic() + 60
+    while left := running(pids):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def owner(tmp_path):
+    """A process that owns an engine, and the pids of the engine's guard and tree."""
+    log = tmp_path / "engine.log"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(log)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        start_new_session=True,
+    )
+    guard_pid = int(owner.stdout.readline())
+    tree = tree_of(guard_pid, log)
+    yield owner, guard_pid, tree
+    owner.kill()
+    owner.wait()
+    for pid in [guard_pid, *tree]:
+        if running([pid]):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", ["owner killed", "guard told", "input closed"])
+def test_nothing_outlives_its_owner(owner, end):
+    owner, guard_pid, tree = owner
+    if end == "owner killed":
+        owner.kill()
+    elif end == "guard told":
+        os.kill(guard_pid, signal.SIGTERM)
+    else:
+        owner.stdin.write("\n")
+        owner.stdin.flush()
+    wait_until_gone([*tree, guard_pid])
+
+
+def test_a_killed_guard_takes_the_engine_along_and_its_owner_ends_the_rest(tmp_path):
+    engine = process.start(ENGINE, tmp_path / "engine.log")
+    tree = tree_of(engine.guard.pid, engine.log)
+    engine.guard.kill()
+    engine.guard.wait()
+    assert not engine.alive
+    engine.stop()
+    assert running(tree) == []
+
+
+def test_what_a_killed_owner_and_guard_leave_behind_is_ended_before_the_next_start(owner, tmp_path):
+    owner, guard_pid, tree = owner
+    os.kill(guard_pid, signal.SIGSTOP)  # so that it does not see its owner's end first
+    owner.kill()
+    os.kill(guard_pid, signal.SIGKILL)
+    owner.wait()
+    wait_until_gone([guard_pid])
+    assert running(tree), "the grandchild lives on"
+    assert set(running(tree)) <= set(guard.leftovers())
+    other = subprocess.Popen(["sleep", "600"], env={guard.MARK: "not a mark"})
+    engine = process.start(ENGINE, tmp_path / "next.log")
+    try:
+        assert running(tree) == []
+        assert engine.alive
+        assert other.poll() is None, "what bears no mark is nobody's engine"
+    finally:
+        other.kill()
+        other.wait()
+        engine.stop()
+    assert guard.leftovers() == []
+
+
+def test_an_engine_that_runs_is_no_leftover(owner):
+    _, _, tree = owner
+    assert not set(tree) & set(guard.leftovers())
+    assert not set(tree) & set(guard.end_leftovers())
+    assert running(tree) == tree
+
+
+def test_a_log_that_cannot_be_written_is_a_failed_start(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineStartError, match="folder writable"):
+        process.start(ENGINE, tmp_path / "file" / "engine.log")
