@@ -157,3 +157,36 @@ def test_a_wrong_guess_about_cells_in_hand_does_not_decide_the_shares():
     assert abs(homes["a"] - homes["b"]) <= 8
     for cell, slot in made.answered.items():
         assert made.answered[cell._replace(variant="v0")] == slot
+
+
+def late(items, join_s, prior_s=10.0):
+    """Two slots share a sweep of two variants, ten seconds an answer, and a third one joins later."""
+    made = Schedule(ask(2, items), "crossover", Costs(prior_start_s=prior_s), {})
+    simulation = Simulation(made, lambda cell: (100, 10.0), slots=["a", "b"])
+    simulation.at(join_s, simulation.join, "late")
+    simulation.run()
+    owners = {}
+    for cell, slot in made.answered.items():
+        owners.setdefault(cell.item_id, set()).add(slot)
+    return owners, simulation
+
+
+def test_a_slot_that_joins_while_items_are_free_gets_whole_pairs():
+    owners, simulation = late(90, join_s=100)
+    whole = [item for item, slots in owners.items() if slots == {"late"}]
+    assert len(whole) > 20
+    assert all(len(slots) == 1 for slots in owners.values())
+    assert simulation.efficiency > 0.9
+
+
+def test_a_slot_that_joins_when_every_item_has_a_home_takes_cells_over_where_it_pays():
+    owners, simulation = late(90, join_s=500)
+    shared = [item for item, slots in owners.items() if "late" in slots]
+    assert len(shared) > 10
+    assert all("late" not in slots or len(slots) == 2 for slots in owners.values())
+    assert simulation.end_s < 880  # without it 910
+
+
+def test_a_slot_that_joins_near_the_end_breaks_no_pairs():
+    owners, _ = late(90, join_s=860)
+    assert all(len(slots) == 1 for slots in owners.values())

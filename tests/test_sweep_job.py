@@ -2,9 +2,7 @@
 
 import json
 import os
-import signal
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -87,61 +85,6 @@ def test_two_nodes_share_a_sweep_and_keep_pairs_together(ray_cluster, sweep, far
     again = run_sweep(sweep, env=environment(ray_cluster, farm_home))
     assert again.returncode == 0
     assert f"{CELLS} already answered" in again.stdout
-
-
-def test_a_killed_driver_goes_on_where_it_stopped(ray_cluster, sweep, farm_home):
-    env = environment(ray_cluster, farm_home)
-    driver = subprocess.Popen(
-        sweep_command(sweep, "--set", "engine.args.emulation-speed=100"), env=env, stdout=subprocess.DEVNULL
-    )
-    answered = wait_for_records(farm_home, at_least=10)
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    assert 10 <= answered < CELLS
-    deadline = time.monotonic() + 60
-    while engines_left():
-        assert time.monotonic() < deadline, engines_left()
-        time.sleep(0.5)
-    done = run_sweep(sweep, "--set", "engine.args.emulation-speed=100", env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    kept = int(done.stdout.split(" already answered")[0].split()[-1])
-    assert answered <= kept < CELLS
-    check_complete(only_result(farm_home))
-
-
-def wait_for_records(farm_home, at_least):
-    import sqlite3
-
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        for journal in farm_home.glob("results/*/journal.sqlite"):
-            try:
-                with sqlite3.connect(f"file:{journal}?mode=ro", uri=True) as db:
-                    [(count,)] = db.execute("SELECT count(*) FROM record")
-            except sqlite3.OperationalError:
-                continue
-            if count >= at_least:
-                return count
-        time.sleep(0.2)
-    raise AssertionError("no records came")
-
-
-def test_interrupt_ends_cleanly_and_says_how_to_go_on(ray_cluster, sweep, farm_home):
-    driver = subprocess.Popen(
-        sweep_command(sweep, "--set", "engine.args.emulation-speed=100"),
-        env=environment(ray_cluster, farm_home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for_records(farm_home, at_least=5)
-    driver.send_signal(signal.SIGINT)
-    output, _ = driver.communicate(timeout=120)
-    assert driver.returncode == 3, output
-    assert "submit the same sweep again" in output
-    assert "Traceback" not in output
-    assert json.loads((only_result(farm_home) / "sweep.json").read_text())["name"] == "drill"
-    assert len(pd.read_parquet(only_result(farm_home) / "requests.parquet")) >= 5
 
 
 def test_a_variant_that_cannot_start_leaves_the_others_whole(ray_cluster, tmp_path, farm_home):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import socket
 
 import pytest
 
+from farm.engine import process
 from farm.node import Answered, Assignment, EngineReport, EngineSlot, StintFailed
 from farm.results import ask_of
 from farm.spec import Sweep
@@ -78,3 +81,18 @@ def test_an_engine_that_breaks_in_the_probe_is_a_failed_start(farm_home, fault):
     report, failure = events["broken"]
     assert report.values["status"] == "failed"
     assert isinstance(failure, StintFailed)
+
+
+def test_a_port_that_was_taken_meanwhile_is_a_failed_start_and_the_next_try_works(farm_home, monkeypatch):
+    """Between the choice of a free port and the engine's own bind another process may be quicker."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        ports = itertools.chain([other.getsockname()[1]], iter(process._free_port, None))
+        monkeypatch.setattr(process, "_free_port", lambda: next(ports))
+        events = events_of([{"name": "first"}, {"name": "second"}])
+    report, failure = events["first"]
+    assert report.values["status"] == "failed"
+    assert "address already in use" in report.values["reason"].lower()
+    assert not failure.hopeless
+    assert sum(isinstance(event, Answered) for event in events["second"]) == 2
