@@ -16,8 +16,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import farm
 from farm.errors import InputError, first_line
+from farm.events import Answered, Assignment, Event
 from farm.monitoring import EngineMeters
-from farm.node import Answered, Assignment, EngineSlot, Event
+from farm.node import EngineSlot
 from farm.records import CellKey
 from farm.spec import EngineSettings
 from farm.views.safe import one_line

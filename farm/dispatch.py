@@ -12,9 +12,9 @@ import ray
 
 from farm.cluster import Crew
 from farm.errors import first_line
+from farm.events import Answered, EngineReport, Event, StintFailed
 from farm.journal import Journal
 from farm.monitoring import Meters
-from farm.node import Answered, EngineReport, Event, StintFailed
 from farm.progress import Progress
 from farm.records import Record
 from farm.results import write_file

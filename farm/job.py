@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -21,6 +20,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from farm.choice import chosen_sweep, positive, sweep_parser
 from farm.engine.command import default_python, engine_command
 from farm.errors import FarmError, InputError, JournalError
 from farm.history import first_costs
@@ -30,7 +30,7 @@ from farm.plan import Ask, Position, make_plan
 from farm.progress import Progress, span
 from farm.results import ask_of, describe, export, write_items, write_json
 from farm.secrets import masked
-from farm.spec import Sweep, load_sweep
+from farm.spec import Sweep
 from farm.workloads.build import build
 from farm.workloads.items import Item, digest
 
@@ -90,7 +90,7 @@ def _enter(folder: Path) -> None:
 
 def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
     """Load and check all that can be checked before any engine starts."""
-    sweep = load_sweep(_find_sweep(arguments.sweep, sweeps), arguments.set)
+    sweep = chosen_sweep(arguments, sweeps)
     items = build(sweep)
     everything = digest(item for name in sorted(items) for item in items[name])
     sweep_id = sweep.identity(everything)
@@ -144,8 +144,9 @@ def _run_missing(
 
     from farm import cluster
     from farm.dispatch import Dispatcher
+    from farm.events import Assignment
     from farm.monitoring import Meters
-    from farm.node import Assignment, EngineSlot
+    from farm.node import EngineSlot
     from farm.schedule import WORTH_S, Schedule
 
     assignment = Assignment(
@@ -270,32 +271,11 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
         say(f"{variant.name}: {env} {shlex.join(masked(list(command.argv)))}")
 
 
-def _find_sweep(name: str, sweeps: Path) -> Path:
-    known = sorted(path.stem for path in sweeps.glob("*.yaml"))
-    if name in known:
-        return sweeps / f"{name}.yaml"
-    path = Path(expand(name))
-    if path.suffix in (".yaml", ".yml") or "/" in name:
-        return path
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}, or give the path of a file"
-    raise InputError(f"no sweep is named '{name}': {hint}")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="jobs/sweep.py", description="Run a sweep, or go on with one.")
+    parser = sweep_parser("jobs/sweep.py", "Run a sweep, or go on with one.", "quickstart")
     add: Callable[..., Any] = parser.add_argument
-    add("sweep", nargs="?", default="quickstart", help="a name under jobs/sweeps/ or a path (default: quickstart)")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a field: dotted.key=value")
     add("--results", metavar="DIR", help="folder that holds the sweeps' results (default: FARM_HOME/results)")
-    add("--nodes", type=_positive, metavar="N", help="use N engine slots; with --dry-run, plan for N (default: all)")
+    add("--nodes", type=positive, metavar="N", help="use N engine slots; with --dry-run, plan for N (default: all)")
     add("--dry-run", action="store_true", help="print the plan, its cost and the engines' command lines; start nothing")
     add("--fresh", action="store_true", help="start anew beside earlier results of the same sweep")
     return parser.parse_args(argv)

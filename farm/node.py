@@ -12,7 +12,7 @@ import itertools
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,58 +37,20 @@ from farm.errors import (
     StreamBroken,
     VariantNotActive,
 )
+from farm.events import Answered, Assignment, EngineReport, Event, StintFailed
 from farm.figures import graded, measured, start_times, surroundings
 from farm.models import builtin_model
 from farm.paths import expand, farm_home
 from farm.prompts import Prompts
 from farm.records import CellKey, Record
 from farm.secrets import masked
-from farm.spec import Sweep, Variant
+from farm.spec import Variant
 from farm.telemetry import Telemetry, visible_gpu
 from farm.telemetry.table import as_parquet
 from farm.variants import must_be_seen, part
 from farm.workloads.items import Item, request_seed
 
 _LOG_PART_BYTES: Final = 256 * 1024
-
-
-@dataclass(frozen=True)
-class EngineReport:
-    """What is known of one engine: a JSON-ready dictionary, kept in the journal under its id."""
-
-    engine_id: str
-    values: dict[str, Any]
-    log: str | None = None  # the engine's log, once it has ended
-    telemetry: bytes | None = None  # its GPU's readings as a Parquet file, once it has ended
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A cell's record, and the wall seconds of its last attempt on the slot."""
-
-    record: Record
-    took_s: float
-
-
-@dataclass(frozen=True)
-class StintFailed:
-    """Why a stint ended before it was told to; `hopeless` when another try would end in the same way."""
-
-    variant: str
-    reason: str
-    hopeless: bool = False
-
-
-Event = Answered | EngineReport | StintFailed
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a slot must know of the sweep."""
-
-    sweep_id: str
-    sweep: Sweep
-    items: Mapping[str, Mapping[str, Item]]  # workload -> item id -> item
 
 
 @dataclass

@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from farm.choice import chosen_sweep, sweep_parser
 from farm.engine.command import EngineCommand, default_python, engine_command
 from farm.engine.needs import find_gpu
 from farm.engine.running import launch
@@ -38,7 +39,7 @@ from farm.errors import EngineStartError, FarmError, InputError, first_line
 from farm.models import builtin_model
 from farm.paths import expand, farm_home
 from farm.sglang_plugin.caches import cache_state
-from farm.spec import Sweep, Variant, load_sweep
+from farm.spec import Sweep, Variant
 
 COMPILER_GIB: Final = 8  # what one of FlashInfer's compilations may take
 _BUILD_TIMEOUT_S: Final = 3600.0
@@ -168,8 +169,7 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
     console = Console(soft_wrap=True)
     arguments = _arguments(argv)
     try:
-        named = sweeps / f"{arguments.sweep}.yaml"
-        sweep = load_sweep(named if named.is_file() else Path(expand(arguments.sweep)), arguments.set)
+        sweep = chosen_sweep(arguments, sweeps)
         reports = _on_every_node(sweep, arguments.layers)
     except FarmError as error:
         console.print(Text(f"error: {error}"), style="bold red", highlight=False)
@@ -219,9 +219,7 @@ def show(report: NodeReport, console: Console) -> None:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="jobs/prewarm.py", description="Compile what a sweep needs on every node.")
+    parser = sweep_parser("jobs/prewarm.py", "Compile what a sweep needs on every node.", "ling-flash-ladder")
     add: Callable[..., Any] = parser.add_argument
-    add("sweep", nargs="?", default="ling-flash-ladder", help="a name under jobs/sweeps/ or a path")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a field: dotted.key=value")
     add("--layers", type=int, default=_LAYERS, help="layers of the short engines; 0: all (default: %(default)s)")
     return parser.parse_args(argv)

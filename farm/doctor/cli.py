@@ -12,14 +12,14 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from farm.choice import chosen_sweep, positive, sweep_parser
 from farm.doctor.engine import Driver
 from farm.doctor.examine import all_checks
 from farm.doctor.machine import clock_offset
 from farm.doctor.show import show
 from farm.doctor.verdict import FAIL, Check, Verdict
 from farm.errors import FarmError, InputError, first_line
-from farm.paths import expand
-from farm.spec import Sweep, load_sweep
+from farm.spec import Sweep
 
 _START_TIMEOUT_S: Final = 60.0
 _EXAMINE_TIMEOUT_S: Final = 600.0
@@ -43,8 +43,7 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
     console = Console(soft_wrap=True)
     arguments = _arguments(argv)
     try:
-        named = sweeps / f"{arguments.sweep}.yaml"
-        sweep = load_sweep(named if named.is_file() else Path(expand(arguments.sweep)), arguments.set)
+        sweep = chosen_sweep(arguments, sweeps)
         verdicts, apart = examine_all(sweep, arguments.nodes, bandwidth_probe=not arguments.skip_bandwidth)
     except FarmError as error:
         # Standard output is for the report alone, which another program may read.
@@ -154,19 +153,10 @@ def _result(ray: Any, reference: Any, clock: tuple[float, float] | str) -> list[
     return checks
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="jobs/doctor.py", description="Say whether each node can run a sweep.")
+    parser = sweep_parser("jobs/doctor.py", "Say whether each node can run a sweep.", "quickstart")
     add: Callable[..., Any] = parser.add_argument
-    add("sweep", nargs="?", default="quickstart", help="a name under jobs/sweeps/ or a path (default: quickstart)")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a field: dotted.key=value")
-    add("--nodes", type=_positive, metavar="N", help="examine N of them (default: all)")
+    add("--nodes", type=positive, metavar="N", help="examine N of them (default: all)")
     add("--json", action="store_true", help="print the report as JSON")
     add("--skip-bandwidth", action="store_true", help="leave the ten-second bandwidth probe out")
     return parser.parse_args(argv)

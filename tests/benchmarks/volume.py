@@ -135,9 +135,9 @@ def fill(folder: Path, records: int, tokens: int) -> None:
 
     from farm.costs import Costs
     from farm.dispatch import Dispatcher
+    from farm.events import Answered
     from farm.journal import Journal
     from farm.monitoring import Meters
-    from farm.node import Answered
     from farm.progress import Progress
     from farm.schedule import Schedule
 

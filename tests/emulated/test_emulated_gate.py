@@ -10,7 +10,8 @@ import socket
 import pytest
 
 from farm.engine import process
-from farm.node import Answered, Assignment, EngineReport, EngineSlot, StintFailed
+from farm.events import Answered, Assignment, EngineReport, StintFailed
+from farm.node import EngineSlot
 from farm.results import ask_of
 from farm.spec import Sweep
 from farm.workloads.build import build
