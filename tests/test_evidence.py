@@ -132,7 +132,7 @@ def test_unreadable_evidence_is_no_evidence(tmp_path):
     assert read_processes(tmp_path / "none") == []
 
 
-@pytest.mark.parametrize("variant", {*LADDER, *FACTORIAL})
+@pytest.mark.parametrize("variant", sorted({*LADDER, *FACTORIAL}))
 def test_what_every_shipped_variant_must_show(variant):
     settings = compose(catalogue_parts(variant))
     seen = must_be_seen(settings.args, settings.env)

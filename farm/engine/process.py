@@ -26,6 +26,8 @@ GRACE_S: Final = 3.0
 _LOG_TAIL_BYTES: Final = 64 * 1024
 # What names the cause in an SGLang log, the last such line winning.
 _CAUSE: Final = re.compile(r"^(?:\[[^\]]*\]\s*)?([A-Za-z_.]*(?:Error|Exception|Interrupt)\b:?.*|.*\berror: .*)$")
+# SGLang complains of this at every start, and goes on.
+_NO_CAUSE: Final = "freeze_gc"
 
 
 @dataclass
@@ -74,11 +76,16 @@ class EngineProcess:
         guard.end_leftovers()
 
     def explain(self) -> str:
-        """Why it failed: the signal that ended it, which no log tells, else in the words of its own log."""
+        """Why it failed: the signal that ended it, if one did, and the words of its own log.
+
+        SGLang kills itself after an error that its log tells; a kill from outside, by the kernel for memory, is told
+        by the signal alone.
+        """
+        said = masked_text(explain_log(self.log), self.secrets)
         status = self.guard.poll() or 0
         if status - 128 in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGTERM):
-            return f"it was ended by {signal.Signals(status - 128).name} (the kernel's log may say why: out of memory?)"
-        return masked_text(explain_log(self.log), self.secrets)
+            return f"it was ended by {signal.Signals(status - 128).name}; its log says last: {said}"
+        return said
 
 
 def start(command: EngineCommand, log: Path, *, extra_env: Mapping[str, str] | None = None) -> EngineProcess:
@@ -141,7 +148,7 @@ def explain_log(log: Path) -> str:
         return f"its log cannot be read: {error}"
     written = [line.strip() for line in lines if line.strip()]
     for line in reversed(written):
-        if (match := _CAUSE.match(line)) and not line.startswith("KeyboardInterrupt"):
+        if (match := _CAUSE.match(line)) and not line.startswith("KeyboardInterrupt") and _NO_CAUSE not in line:
             return match[1][:500]
     return " | ".join(written[-3:])[:500] or "its log is empty"
 

@@ -32,10 +32,15 @@ def ended(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_signal_is_named_and_not_an_earlier_line_of_the_log(ended, number):
-    said = ended("time.sleep(60)", number)
-    assert number.name in said
-    assert "complaint" not in said
+def test_a_signal_is_named_before_what_the_log_says(ended, number):
+    assert ended("time.sleep(60)", number) == (
+        f"it was ended by {number.name}; its log says last: ConnectionError: an old complaint"
+    )
+
+
+def test_an_error_after_which_it_killed_itself_is_told(ended):
+    said = ended("print('ValueError: these exclude each other', flush=True); import os; os.kill(os.getpid(), 9)")
+    assert "exclude each other" in said
 
 
 def test_an_error_of_its_own_is_told_in_the_logs_words(ended):
