@@ -18,4 +18,5 @@ if [ ${#missing[@]} != 0 ]; then
 fi
 bash infra/setup.sh
 bash infra/cpu-engine/build.sh
-exec "$FARM_HOME/envs/farm/bin/python" -m pytest "$@"
+# The suite waits more than it computes: two processes share it, as tests/conftest.py groups it.
+exec "$FARM_HOME/envs/farm/bin/python" -m pytest -n 2 --dist loadgroup "$@"
