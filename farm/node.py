@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import farm
 from farm.doctor import problems, quick_checks
-from farm.engine.command import EngineCommand, default_python, engine_command
+from farm.engine.command import EngineCommand, engine_command, model_of, python_of
 from farm.engine.emulated.answers import write_answers
 from farm.engine.evidence import read_processes
 from farm.engine.gate import evidence_folder, start_proven
@@ -39,8 +39,7 @@ from farm.errors import (
 )
 from farm.events import Answered, Assignment, EngineReport, Event, StintFailed
 from farm.figures import graded, measured, start_times, surroundings
-from farm.models import builtin_model
-from farm.paths import expand, farm_home
+from farm.paths import farm_home
 from farm.prompts import Prompts
 from farm.records import CellKey, Record
 from farm.secrets import masked
@@ -325,23 +324,20 @@ class EngineSlot:
             check_needs,
             {name: part(name).needs for name in variant.parts},
             sweep.args_of(variant),
-            python=self._python(),
-            model_path=self._model_path(),
+            python=python_of(self.assignment.sweep),
+            model_path=model_of(self.assignment.sweep),
             device=sweep.engine.device,
         )
         if missing:
             raise EngineStartError("; ".join(missing))
 
-    def _model_path(self) -> str:
-        model = self.assignment.sweep.model
-        if model.path.startswith("builtin:"):
-            return str(builtin_model(model.path.removeprefix("builtin:")))
-        return expand(model.path) if model.is_local else model.path
-
     def _command(self, variant_name: str) -> EngineCommand:
         sweep = self.assignment.sweep
         command = engine_command(
-            sweep, sweep.variant(variant_name), model_path=self._model_path(), python=self._python()
+            sweep,
+            sweep.variant(variant_name),
+            model_path=model_of(sweep),
+            python=python_of(sweep),
         )
         if sweep.engine.kind == "emulated":
             command = EngineCommand(command.argv, self._emulation_env() | command.env)
@@ -360,10 +356,6 @@ class EngineSlot:
             "FARM_EMULATION_NODE": self.name,
             "FARM_EMULATION_LAUNCH": str(self._launches),
         }
-
-    def _python(self) -> str:
-        named = self.assignment.sweep.engine.python
-        return expand(named) if named else default_python()
 
     def _item(self, cell: CellKey) -> Item:
         return self.assignment.items[cell.workload][cell.item_id]

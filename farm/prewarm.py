@@ -32,12 +32,11 @@ from rich.table import Table
 from rich.text import Text
 
 from farm.choice import chosen_sweep, sweep_parser
-from farm.engine.command import EngineCommand, default_python, engine_command
+from farm.engine.command import EngineCommand, engine_command, model_of, python_of
 from farm.engine.needs import find_gpu
 from farm.engine.running import launch
 from farm.errors import EngineStartError, FarmError, InputError, first_line
-from farm.models import builtin_model
-from farm.paths import expand, farm_home
+from farm.paths import farm_home
 from farm.sglang_plugin.caches import cache_state
 from farm.spec import Sweep, Variant
 
@@ -121,7 +120,7 @@ def _build_flashinfer(sweep: Sweep) -> None:
         raise EngineStartError("nvidia-smi finds no GPU")
     available_gib = psutil.virtual_memory().available / (1 << 30)
     jobs = compilers_at_once(available_gib, os.cpu_count() or 1)
-    command = [_python(sweep), "-c", _BUILD_FLASHINFER, "".join(map(str, gpu.capability))]
+    command = [python_of(sweep), "-c", _BUILD_FLASHINFER, "".join(map(str, gpu.capability))]
     env = os.environ | sweep.engine.env | {"MAX_JOBS": str(jobs)}
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S)
@@ -133,7 +132,7 @@ def _build_flashinfer(sweep: Sweep) -> None:
 
 
 def _run_once(sweep: Sweep, variant: Variant, layers: int) -> None:
-    command = short_command(sweep, variant, layers, _model_path(sweep), _python(sweep))
+    command = short_command(sweep, variant, layers, model_of(sweep), python_of(sweep))
     log = farm_home() / "engines" / "prewarm" / f"{variant.name}-{time.time_ns()}.log"
     asyncio.run(_generate(command, log, sweep))
 
@@ -151,17 +150,6 @@ async def _generate(command: EngineCommand, log: Path, sweep: Sweep) -> None:
         await engine.client.generate(ids[:_PROMPT_TOKENS], {"max_new_tokens": 16, "ignore_eos": True})
     finally:
         await engine.stop()
-
-
-def _python(sweep: Sweep) -> str:
-    return expand(sweep.engine.python) if sweep.engine.python else default_python()
-
-
-def _model_path(sweep: Sweep) -> str:
-    path = sweep.model.path
-    if path.startswith("builtin:"):
-        return str(builtin_model(path.removeprefix("builtin:")))
-    return expand(path) if sweep.model.is_local else path
 
 
 def main(argv: Sequence[str], sweeps: Path) -> int:

@@ -184,10 +184,6 @@ class Schedule:
         """Slots that can be given orders."""
         return [name for name, slot in self._slots.items() if not slot.away]
 
-    def away(self) -> list[str]:
-        """Lost slots whose cells wait for them."""
-        return [name for name, slot in self._slots.items() if slot.away]
-
     def refresh(self, now_s: float) -> None:
         """Make the plan anew if what happened asks for it.
 

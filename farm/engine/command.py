@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from farm.models import builtin_model
+from farm.paths import expand
 from farm.spec import Sweep, Variant
 from farm.variants import ArgValue
 
@@ -58,6 +60,19 @@ def engine_command(sweep: Sweep, variant: Variant, *, model_path: str, python: s
 def default_python() -> str:
     """The farm's own interpreter: where engines run when the sweep names no other."""
     return sys.executable
+
+
+def python_of(sweep: Sweep) -> str:
+    """The interpreter of the sweep's engines on this machine."""
+    return expand(sweep.engine.python) if sweep.engine.python else default_python()
+
+
+def model_of(sweep: Sweep) -> str:
+    """What an engine on this machine is given as its model: a folder, or a hub's name."""
+    path = sweep.model.path
+    if path.startswith("builtin:"):
+        return str(builtin_model(path.removeprefix("builtin:")))
+    return expand(path) if sweep.model.is_local else path
 
 
 def _flag(name: str, value: ArgValue, model_path: str) -> list[str]:
