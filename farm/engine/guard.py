@@ -27,7 +27,10 @@ MARK = "FARM_ENGINE_GUARD"  # GUARD'S PID:GUARD'S START TIME, in the environment
 
 
 def _processes() -> dict[int, tuple[int, str]]:
-    """Parent and start time of every process that is no zombie, by process id, from one reading of /proc."""
+    """Parent and start time of every process that has not ended, by process id, from one reading of /proc.
+
+    A process whose first thread has ended while others go on is shown as a zombie, too: it holds all its memory.
+    """
     found: dict[int, tuple[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -37,8 +40,9 @@ def _processes() -> dict[int, tuple[int, str]]:
                 continue
             # The name in parentheses may hold anything; state and parent follow the last parenthesis.
             fields = stat.rpartition(")")[2].split()
-            if fields[0] != "Z":
-                found[int(entry.name)] = (int(fields[1]), fields[19])
+            state, parent, threads, started = fields[0], int(fields[1]), int(fields[17]), fields[19]
+            if state not in "ZX" or threads > 1:
+                found[int(entry.name)] = (parent, started)
     return found
 
 
@@ -49,7 +53,10 @@ def descendants(root: int) -> list[int]:
 
 def leftovers() -> list[int]:
     """Processes of engines whose guard is gone, and what these started."""
-    processes = _processes()
+    return _leftovers(_processes())
+
+
+def _leftovers(processes: dict[int, tuple[int, str]]) -> list[int]:
     orphans = []
     for pid in processes:
         guard, _, started = _mark_of(pid).partition(":")
@@ -58,19 +65,28 @@ def leftovers() -> list[int]:
     return [*orphans, *(pid for pid in _below(orphans, processes) if pid not in orphans)]
 
 
-def end_leftovers() -> list[int]:
-    """End what is left of engines whose guard was killed; returns the process ids. A process id that is used again
-    would have to be so within this reading of /proc."""
-    ended: list[int] = []
-    while found := leftovers():
+def end_leftovers(patience_s: float = 60.0) -> list[int]:
+    """End what is left of engines whose guard was killed, and wait until it has ended; returns the process ids.
+
+    A process id that is used again would have to be so within this reading of /proc. A process that a wedged driver
+    keeps from ending is left behind after `patience_s`: the memory that it holds is seen before the next start.
+    """
+    deadline = time.monotonic() + patience_s
+    ended: dict[int, str] = {}  # when each was started, by process id
+    while True:
+        processes = _processes()
+        found = _leftovers(processes)
+        # A process that is dying has lost its mark, its memory not yet.
+        dying = any(processes.get(pid, (0, ""))[1] == started for pid, started in ended.items())
+        if not (found or dying) or time.monotonic() > deadline:
+            return list(ended)
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue
-        ended += [pid for pid in found if pid not in ended]
+            ended[pid] = processes[pid][1]
         time.sleep(0.05)
-    return ended
 
 
 def _below(roots: list[int], processes: dict[int, tuple[int, str]]) -> list[int]:
@@ -91,47 +107,58 @@ def _mark_of(pid: int) -> str:
     try:
         if os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid"):
             return ""
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        threads = sorted(os.listdir(f"/proc/{pid}/task"), key=int)
     except OSError:
         return ""
-    for entry in environment.split(b"\0"):
-        if entry.startswith(f"{MARK}=".encode()):
-            mark = entry.partition(b"=")[2].decode(errors="replace")
-            guard, _, started = mark.partition(":")
-            return mark if guard.isdigit() and started.isdigit() else ""
+    for thread in threads:
+        try:
+            environment = Path(f"/proc/{pid}/task/{thread}/environ").read_bytes()
+        except ProcessLookupError:
+            continue
+        except OSError:
+            return ""
+        if not environment:  # this thread, be it the first, has ended, and others may go on
+            continue
+        for entry in environment.split(b"\0"):
+            if entry.startswith(f"{MARK}=".encode()):
+                mark = entry.partition(b"=")[2].decode(errors="replace")
+                guard, _, started = mark.partition(":")
+                return mark if guard.isdigit() and started.isdigit() else ""
+        return ""
     return ""
 
 
-def _signal_all(number: signal.Signals) -> bool:
-    """Signal every descendant; false when there is none left."""
-    pids = descendants(os.getpid())
-    for pid in pids:
+def _signal_all(number: signal.Signals) -> None:
+    for pid in descendants(os.getpid()):
         try:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
-    return bool(pids)
 
 
-def _reap() -> None:
+def _reap() -> bool:
+    """Take the status of all children that have ended; false when there is no child left, ended or not.
+
+    All descendants become children of this process, their reaper, once their parents end: without a child there is no
+    descendant, and whoever looks for one by its process id finds none.
+    """
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        pass
+        return False
+    return True
 
 
 def _end_all(grace_s: float) -> None:
     """Ask every descendant to end, then make it: new ones may appear while old ones die, hence the loop."""
     deadline = time.monotonic() + grace_s
-    if _signal_all(signal.SIGTERM):
-        while time.monotonic() < deadline and descendants(os.getpid()):
-            _reap()
-            time.sleep(0.05)
-    while _signal_all(signal.SIGKILL):
-        _reap()
+    _signal_all(signal.SIGTERM)
+    while _reap() and time.monotonic() < deadline:
         time.sleep(0.05)
-    _reap()
+    while _reap():
+        _signal_all(signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def main(grace_s: float, command: list[str]) -> int:

@@ -29,6 +29,18 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 time.sleep(600)
 """
 ENGINE = EngineCommand((sys.executable, "-c", STUBBORN), {})
+# Its first thread is gone and /proc calls it a zombie, yet it runs.
+HALF_DEAD = """
+import ctypes, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+WITH_A_HALF_DEAD_CHILD = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {HALF_DEAD!r}])
+"""
 OWNER = f"""
 import sys, time
 from pathlib import Path
@@ -51,11 +63,12 @@ def tree_of(guard_pid, log):
 
 
 def running(pids):
-    """Those of the processes that still run."""
+    """Those of the processes that still run, be it without their first thread."""
     found = []
     for pid in pids:
         try:
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1:
                 found.append(pid)
         except psutil.NoSuchProcess:
             continue
@@ -116,13 +129,15 @@ def test_a_killed_guard_takes_the_engine_along_and_its_owner_ends_the_rest(tmp_p
 
 def test_what_a_killed_owner_and_guard_leave_behind_is_ended_before_the_next_start(owner, tmp_path):
     owner, guard_pid, tree = owner
+    (grandchild,) = [pid for pid in tree if psutil.Process(pid).cmdline()[-1] == GRANDCHILD]
+    (engine_pid,) = set(tree) - {grandchild}
     os.kill(guard_pid, signal.SIGSTOP)  # so that it does not see its owner's end first
     owner.kill()
     os.kill(guard_pid, signal.SIGKILL)
     owner.wait()
-    wait_until_gone([guard_pid])
-    assert running(tree), "the grandchild lives on"
-    assert set(running(tree)) <= set(guard.leftovers())
+    wait_until_gone([guard_pid, engine_pid])  # the kernel ends the engine's first process with its guard
+    assert running([grandchild]) == [grandchild]
+    assert grandchild in guard.leftovers()
     other = subprocess.Popen(["sleep", "600"], env={guard.MARK: "not a mark"})
     engine = process.start(ENGINE, tmp_path / "next.log")
     try:
@@ -134,6 +149,17 @@ def test_what_a_killed_owner_and_guard_leave_behind_is_ended_before_the_next_sta
         other.wait()
         engine.stop()
     assert guard.leftovers() == []
+
+
+@pytest.mark.parametrize("killed", ["nothing", "guard"])
+def test_a_process_whose_first_thread_has_ended_is_ended_too(tmp_path, killed):
+    engine = process.start(EngineCommand((sys.executable, "-c", WITH_A_HALF_DEAD_CHILD), {}), tmp_path / "engine.log")
+    tree = tree_of(engine.guard.pid, engine.log)
+    assert psutil.STATUS_ZOMBIE in [psutil.Process(pid).status() for pid in tree]
+    if killed == "guard":
+        engine.guard.kill()
+    engine.stop()
+    assert running(tree) == []
 
 
 def test_an_engine_that_runs_is_no_leftover(owner):
