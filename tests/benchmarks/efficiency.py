@@ -106,6 +106,8 @@ def run(nodes, speed, console):
     command = [sys.executable, str(ROOT / "jobs" / "sweep.py"), "rehearsal", "--fresh",
                "--set", f"engine.slots_per_node={nodes}", "--set", f"engine.cpus={1.0 / nodes}",
                "--set", f"engine.args.emulation-speed={speed}",
+               # The streams of dozens of engines would take all of a few cores.
+               "--set", "engine.args.emulation-chunk-gap-ms=20",
                "--set", f"workloads.gsm8k.source={ROOT.parent / 'shared' / 'data' / 'gsm8k'}"]  # fmt: skip
     began = datetime.now().astimezone()
     done = subprocess.run(command, capture_output=True, text=True)

@@ -104,6 +104,7 @@ def test_arguments_are_resolved_as_sglang_resolves_them():
         ([*MODEL, "--moe-runner-backend", "triton"], "triton"),
         ([*MODEL, "--speculative-algorithm", "DSPARK"], "DSPARK"),
         ([*MODEL, "--emulation-speed", "0"], "--emulation-speed"),
+        ([*MODEL, "--emulation-chunk-gap-ms", "0"], "--emulation-chunk-gap-ms"),
         ([*MODEL, "--page-size", "big"], "--page-size"),
     ],
 )

@@ -70,6 +70,15 @@ def test_real_arrivals_follow_the_model_at_real_speed(shared):
     assert time.monotonic() - began >= answer.meta["emulation_latency_s"] / 50
 
 
+def test_a_larger_gap_sends_fewer_chunks_of_the_same_times(start, shared):
+    engine = start("--emulation-chunk-gap-ms", "1000", speed=50)
+    asked = {"input_ids": PROMPT, "sampling_params": GREEDY}
+    (event,) = chunks(engine.lines(asked))
+    *_, last = chunks(shared(speed=50).lines(asked))
+    for name in ("completion_tokens", "emulation_chunk_times_s", "emulation_latency_s"):
+        assert event["meta_info"][name] == last["meta_info"][name]
+
+
 def test_without_incremental_streaming_chunks_are_cumulative(start):
     # The farm always asks for deltas; whoever forgets it gets what SGLang sends.
     engine = start("--incremental-streaming-output=", speed=300)

@@ -14,6 +14,8 @@ chunk's `meta_info` also holds the whole answer's times without the coarseness o
 are too close to be kept apart and are sent together: `emulation_speed`, `emulation_ttft_s`, `emulation_latency_s`,
 and `emulation_chunk_times_s` with `emulation_chunk_tokens`, one entry for each step or verify round; and what telemetry
 would read of the machine, `emulation_sm_clock_mhz` of `emulation_max_sm_clock_mhz` and the assumed `emulation_power_w`.
+Arrivals closer than `--emulation-chunk-gap-ms` (2) in real time are sent together: a larger gap spares the processor
+where many engines share one machine, and changes no time that is reported.
 
 Environment:
 - `FARM_EMULATION_ANSWERS`: path of the table of right answers (`answers.py`). With it, answers are right as often as

@@ -14,6 +14,7 @@ from farm.engine.emulated.model import EXPERT_KERNELS, Setup, Speculation
 VERSION: Final = "0.5.23"
 SPEED: Final = "emulation_speed"
 START_SPEED: Final = "emulation_start_speed"
+CHUNK_GAP_MS: Final = "emulation_chunk_gap_ms"
 
 # What SGLang resolves for this model when nothing is said, for the arguments that the farm reads or sets.
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -66,6 +67,8 @@ def resolve(argv: Sequence[str]) -> dict[str, Any]:
     args = {**_DEFAULTS, "tokenizer_path": given["model_path"], "served_model_name": given["model_path"], **given}
     args.setdefault(SPEED, 1.0)
     args.setdefault(START_SPEED, args[SPEED])
+    # An event loop cannot keep appointments closer than this.
+    args.setdefault(CHUNK_GAP_MS, 2.0)
     if args["moe_runner_backend"] == "auto":
         args["moe_runner_backend"] = "flashinfer_mxfp4"
     if args["moe_runner_backend"] not in EXPERT_KERNELS:
@@ -80,7 +83,7 @@ def resolve(argv: Sequence[str]) -> dict[str, Any]:
         for name, value in (("num_steps", 3), ("eagle_topk", 1), ("num_draft_tokens", 4)):
             if args[f"speculative_{name}"] is None:
                 args[f"speculative_{name}"] = value
-    for name in ("page_size", "max_running_requests", "context_length", SPEED, START_SPEED):
+    for name in ("page_size", "max_running_requests", "context_length", SPEED, START_SPEED, CHUNK_GAP_MS):
         if not isinstance(args[name], int | float) or args[name] <= 0:
             raise ValueError(f"--{name.replace('_', '-')}: must be above 0, not {args[name]!r}")
     return args

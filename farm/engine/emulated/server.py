@@ -15,7 +15,7 @@ from aiohttp import web
 
 from farm.engine.emulated import replies, requests, tokenizer
 from farm.engine.emulated.answers import Answers, prompt_digest, thinks
-from farm.engine.emulated.arguments import SPEED
+from farm.engine.emulated.arguments import CHUNK_GAP_MS, SPEED
 from farm.engine.emulated.draws import predictability_of
 from farm.engine.emulated.faults import Faults
 from farm.engine.emulated.model import Setup
@@ -24,8 +24,7 @@ from farm.engine.emulated.replies import Generation, Totals
 from farm.engine.emulated.requests import Asked, are_ids
 from farm.engine.emulated.schedule import Demand, chunk_ends, schedule
 
-# Arrivals closer than this in real time go out as one chunk: an event loop cannot keep shorter appointments.
-SHORTEST_GAP_S: Final = 2e-3
+_FLUSH_POLL_S: Final = 2e-3
 HEALTH_TIMEOUT_S: Final = 20.0
 _MAX_BODY_BYTES: Final = 64 << 20
 _DONE: Final = b"data: [DONE]\n\n"
@@ -61,6 +60,7 @@ class Engine:
         """`info` gives `/server_info` from the totals so far; `request_log` receives a line for each request."""
         self._args = args
         self._speed = float(args[SPEED])
+        self._chunk_gap_s = args[CHUNK_GAP_MS] / 1e3 * self._speed  # in the model's seconds
         self._setup = setup
         self._faults = faults
         self._answers = answers
@@ -146,7 +146,7 @@ class Engine:
         while self._open:
             if loop.time() >= deadline:
                 return web.Response(status=400, text="Flush cache failed.\n")
-            await asyncio.sleep(SHORTEST_GAP_S)
+            await asyncio.sleep(_FLUSH_POLL_S)
         self._cache.clear()
         return web.Response(text="Cache flushed.\n")
 
@@ -220,7 +220,7 @@ class Engine:
         response = _event_stream()
         await response.prepare(request)
         first = 0
-        ends = chunk_ends(job.answer.times_s, SHORTEST_GAP_S * self._speed)
+        ends = chunk_ends(job.answer.times_s, self._chunk_gap_s)
         struck = ends[len(ends) // 2]
         for end in ends:
             await self._until(job, end)
