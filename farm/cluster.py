@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,19 +52,23 @@ class NodeWorker:
         self._slot.check()
 
     async def run(
-        self, variant: str, expected: tuple[CellKey, ...], cells: tuple[CellKey, ...]
+        self,
+        variant: str,
+        expected: tuple[CellKey, ...],
+        cells: tuple[CellKey, ...],
+        tried: Mapping[CellKey, int],
     ) -> AsyncIterator[Event]:
         """Answer cells of a variant until `finish`, streaming what happens."""
-        async for event in self._slot.run(variant, expected, cells):
+        async for event in self._slot.run(variant, expected, cells, tried):
             # With one request at a time, the engine has nothing else to do now.
             if isinstance(event, Answered) and self._meters.due():
                 self._meters.export(variant, await self._slot.engine_metrics())
             yield event
         self._meters.engine_ended()
 
-    async def feed(self, cells: tuple[CellKey, ...]) -> None:
+    async def feed(self, cells: tuple[CellKey, ...], tried: Mapping[CellKey, int]) -> None:
         """More cells for the variant that runs."""
-        self._slot.feed(cells)
+        self._slot.feed(cells, tried)
 
     async def finish(self) -> None:
         """End the stint once the cells that were fed are answered."""

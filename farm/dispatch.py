@@ -110,15 +110,15 @@ class Dispatcher:
             order = self.schedule.order(slot, self._now_s(), horizon_s)
             worker = self.crew.workers[slot]
             match order:
-                case Start(variant, expected, cells):
+                case Start(variant, expected, cells, tried):
                     assert slot not in busy
-                    stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells)
+                    stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells, tried)
                     self._streams[stream] = slot
                     self._ordered_s[slot] = time.monotonic()
                     self.meters.starting(slot, variant)
                     self.progress.doing(slot, f"{variant}: starting the engine for about {len(expected)} cells")
-                case Feed(cells):
-                    worker.feed.remote(cells)
+                case Feed(cells, tried):
+                    worker.feed.remote(cells, tried)
                 case Finish():
                     worker.finish.remote()
 
@@ -200,7 +200,7 @@ class Dispatcher:
         self.problems.append(f"{failure.variant} on {slot}: {failure.reason}")
         self.progress.say(f"{slot}: {failure.variant} failed: {failure.reason}")
         self.failed[failure.variant] = failure.reason
-        self.schedule.failed(slot, hopeless=failure.hopeless)
+        self.schedule.failed(slot, hopeless=failure.hopeless, tried=failure.tried)
 
     def _lose(self, slot: str, error: Exception) -> None:
         if slot not in self.crew.workers:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from farm.records import Record
+from farm.records import CellKey, Record
 from farm.spec import Sweep
 from farm.workloads.items import Item
 
@@ -31,11 +31,15 @@ class Answered:
 
 @dataclass(frozen=True)
 class StintFailed:
-    """Why a stint ended before it was told to; `hopeless` when another try would end in the same way."""
+    """Why a stint ended before it was told to; `hopeless` when another try would end in the same way.
+
+    `tried` holds the attempts so far of cells that were asked and have no record.
+    """
 
     variant: str
     reason: str
     hopeless: bool = False
+    tried: Mapping[CellKey, int] = field(default_factory=dict)
 
 
 Event = Answered | EngineReport | StintFailed

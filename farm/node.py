@@ -12,10 +12,11 @@ import itertools
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import farm
@@ -79,6 +80,7 @@ class EngineSlot:
     _current: _Current | None = None
     _expected: tuple[CellKey, ...] = ()
     _waiting: deque[CellKey] = field(default_factory=deque)
+    _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts of cells without a record
     _fed: asyncio.Event = field(default_factory=asyncio.Event)
     _finishing: bool = False
     _launches: int = 0
@@ -98,7 +100,13 @@ class EngineSlot:
         if found:
             raise InputError(f"on {self.where}: " + "; ".join(found))
 
-    async def run(self, variant: str, expected: Sequence[CellKey], cells: Sequence[CellKey]) -> AsyncIterator[Event]:
+    async def run(
+        self,
+        variant: str,
+        expected: Sequence[CellKey],
+        cells: Sequence[CellKey],
+        tried: Mapping[CellKey, int] = MappingProxyType({}),
+    ) -> AsyncIterator[Event]:
         """Answer cells of one variant until `finish`; yields each record as it is complete, and reports of the engines.
 
         Cells that were fed and are not yielded when it ends have no answer; a `StintFailed` says why.
@@ -107,10 +115,12 @@ class EngineSlot:
             variant: what to run.
             expected: cells that will probably be fed; their prompts are made before anything is measured.
             cells: the first of them.
+            tried: earlier attempts of these cells, here or elsewhere, that ended with their engine or its node.
         """
         self._finishing = False
         self._expected = tuple(expected)
         self._waiting = deque(cells)
+        self._tried = dict(tried)
         failure: FarmError | None = None
         try:
             await self._engine(variant)
@@ -127,11 +137,13 @@ class EngineSlot:
         while self._reports:
             yield self._reports.pop(0)
         if failure is not None:
-            yield StintFailed(variant, str(failure), isinstance(failure, VariantNotActive | InputError))
+            hopeless = isinstance(failure, VariantNotActive | InputError)
+            yield StintFailed(variant, str(failure), hopeless, self._tried)
 
-    def feed(self, cells: Sequence[CellKey]) -> None:
-        """More cells for the variant that runs."""
+    def feed(self, cells: Sequence[CellKey], tried: Mapping[CellKey, int] = MappingProxyType({})) -> None:
+        """More cells for the variant that runs, and their earlier attempts as in `run`."""
         self._waiting.extend(cells)
+        self._tried.update(tried)
         self._fed.set()
 
     def finish(self) -> None:
@@ -199,8 +211,8 @@ class EngineSlot:
 
     async def _answer(self, cell: CellKey) -> Answered:
         """One cell, on a fresh engine if the first one fails it; what no engine answers becomes an error record."""
-        attempts = self.assignment.sweep.engine.attempts
-        for attempt in itertools.count(1):
+        limit = self.assignment.sweep.engine.attempts
+        for attempt in itertools.count(self._tried.get(cell, 0) + 1):
             current = await self._engine(cell.variant)
             started_at = datetime.now(UTC)
             sequence = current.sequence
@@ -208,17 +220,20 @@ class EngineSlot:
             begun = time.perf_counter()
             outcome: dict[str, Any]
             try:
+                if attempt > limit:
+                    raise RequestRefused(f"{limit} engines or nodes were lost while they answered it (engine.attempts)")
+                self._tried[cell] = attempt
                 # Nearly always done before; a cell that came from another slot is not.
                 await self._prompts.prepare(current.engine.client, [cell])
                 answer = await self._ask(current, cell)
             except RequestRefused as error:
-                # The engine lives and said no: it would say no again.
+                # The engine lives and said no: it would say no again. Or it is spared what others did not survive.
                 outcome = {"error": str(error)}
             except (EngineGone, StreamBroken) as error:
                 outcome = {"error": await current.engine.why(error)}
                 # Whatever state the engine is in, the next request gets a fresh one.
                 await self._discard(current)
-                if attempt < attempts:
+                if attempt < limit:
                     continue
             else:
                 ended_s = time.perf_counter()
@@ -233,7 +248,8 @@ class EngineSlot:
                 if current.telemetry is not None:
                     sent_s = ended_s - answer.latency_s
                     outcome |= await asyncio.to_thread(current.telemetry.between, sent_s, ended_s)
-            common = self._common(cell, current, started_at, sequence, attempt)
+            self._tried.pop(cell, None)
+            common = self._common(cell, current, started_at, sequence, min(attempt, limit))
             return Answered(Record(**common, **outcome), time.perf_counter() - begun)
         raise AssertionError
 

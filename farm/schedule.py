@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from farm.costs import Costs
@@ -32,18 +33,23 @@ _STRIKES: Final = 3
 
 @dataclass(frozen=True)
 class Start:
-    """Start an engine for a variant; `expected` are the cells that it will probably be asked."""
+    """Start an engine for a variant; `expected` are the cells that it will probably be asked.
+
+    `tried` holds the earlier attempts of those cells that were asked and got no record.
+    """
 
     variant: str
     expected: tuple[CellKey, ...]
     cells: tuple[CellKey, ...]
+    tried: Mapping[CellKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Cells for the engine that runs."""
+    """Cells for the engine that runs, with their earlier attempts as in `Start`."""
 
     cells: tuple[CellKey, ...]
+    tried: Mapping[CellKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class Schedule:
     _barred: set[tuple[str, str]] = field(default_factory=set)
     _failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     _works: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts that ended with their engine or its slot
     _plan: Plan = field(default_factory=lambda: Plan({}, {}))
     _queues: dict[tuple[str, str], list[CellKey]] = field(default_factory=dict)
     _stale: bool = True
@@ -132,10 +139,13 @@ class Schedule:
             state.held.pop(cell, None)
             state.since_s = self._now_s
             state.records += 1
+        self._tried.pop(cell, None)
         self._since_plan += 1
 
-    def failed(self, slot: str, *, hopeless: bool) -> None:
-        """The stint failed and will end; `hopeless` when another try would fail in the same way."""
+    def failed(self, slot: str, *, hopeless: bool, tried: Mapping[CellKey, int] | None = None) -> None:
+        """The stint failed and will end; `hopeless` when another try would fail in the same way, and `tried` the
+        attempts so far of cells that were asked and have no record."""
+        self._tried.update(tried or {})
         state = self._slots.get(slot)
         if state is None or state.variant is None:
             return
@@ -175,6 +185,9 @@ class Schedule:
             return 0
         if wait:
             self._slots[slot] = _Slot(state.place, away=True)
+        if state.ready:
+            for cell in islice(state.held, self.concurrency):
+                self._tried[cell] = self._tried.get(cell, 0) + 1
         self._stale = True
         return len(state.held)
 
@@ -210,7 +223,7 @@ class Schedule:
             return self._start(slot, state, now_s, horizon_s)
         cells = self._hand_out(slot, state, horizon_s)
         if cells:
-            return Feed(cells)
+            return Feed(cells, self._tried_of(cells))
         if not state.held and self._must_move_on(slot, state, now_s):
             state.finishing = True
             return Finish()
@@ -275,7 +288,11 @@ class Schedule:
             return None
         expected = tuple(reversed(self._queues[slot, variant]))
         state.variant, state.ordered_s = variant, now_s
-        return Start(variant, expected, self._hand_out(slot, state, horizon_s))
+        cells = self._hand_out(slot, state, horizon_s)
+        return Start(variant, expected, cells, self._tried_of(cells))
+
+    def _tried_of(self, cells: tuple[CellKey, ...]) -> dict[CellKey, int]:
+        return {cell: self._tried[cell] for cell in cells if cell in self._tried}
 
     def _next_variant(self, slot: str, but: str | None = None) -> str | None:
         stints = self._plan.stints.get(slot, ())

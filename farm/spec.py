@@ -102,7 +102,9 @@ class EngineSettings(Model):
     lost_node_wait_s: float = Field(
         default=0, ge=0, description="how long the cells of a lost node wait for its return before they go to others"
     )
-    attempts: int = Field(default=2, ge=1, le=10, description="tries of one cell, each later one on a fresh engine")
+    attempts: int = Field(
+        default=2, ge=1, le=10, description="tries of one cell, each later one on a fresh engine or node"
+    )
 
     @field_validator("args")
     @classmethod

@@ -53,12 +53,12 @@ class Simulation:
         self.schedule.refresh(self.now_s)
         for slot in self.schedule.present():
             match self.schedule.order(slot, self.now_s):
-                case Start(variant, _, cells):
+                case Start(variant, _, cells, _):
                     self.queue[slot] = list(cells)
                     self.finishing.discard(slot)
                     self.starts += 1
                     self.at(self.start_s, self.ready, slot, self.life[slot], variant)
-                case Feed(cells):
+                case Feed(cells, _):
                     self.queue[slot] += cells
                     self.work(slot)
                 case Finish():

@@ -70,6 +70,34 @@ def test_cells_of_a_lost_slot_go_to_others_unless_they_wait():
         assert made.done is False
 
 
+def test_the_attempt_that_a_lost_slot_or_stint_had_begun_is_told_to_the_next():
+    made = schedule(ask(1, 4), "a", "b")
+    cells = made.order("a", 0.0).cells
+    made.started("a", 1.0)
+    made.lost("a")
+    made.refresh(1.0)
+    order = made.order("b", 1.0, horizon_s=1e9)
+    assert order.tried == {cells[0]: 1}
+    made.started("b", 1.0)
+    made.failed("b", hopeless=False, tried={cells[0]: 2})
+    made.ended("b")
+    made.refresh(2.0)
+    assert made.order("b", 2.0, horizon_s=1e9).tried == {cells[0]: 2}
+    answer(made, "b", cells[0])
+    made.lost("b")
+    made.joined("b")
+    made.refresh(3.0)
+    assert cells[0] not in made.order("b", 3.0, horizon_s=1e9).cells
+
+
+def test_a_slot_lost_while_its_engine_started_had_begun_no_attempt():
+    made = schedule(ask(1, 4), "a", "b")
+    made.order("a", 0.0)
+    made.lost("a")
+    made.refresh(1.0)
+    assert made.order("b", 1.0, horizon_s=1e9).tried == {}
+
+
 def test_a_variant_is_tried_twice_and_then_no_more_on_that_slot():
     made = schedule(ask(1, 2), "a")
     for _ in range(2):

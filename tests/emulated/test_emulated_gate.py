@@ -20,8 +20,8 @@ SLOWEST = {"emulation-speed": 200, "emulation-start-speed": 1000}
 FAULTY = {"FARM_EMULATION_FAULTS": json.dumps({"silent_fallback": True})}
 
 
-def events_of(variants):
-    """What a slot yields for each variant of a small emulated sweep."""
+def events_of(variants, tried=()):
+    """What a slot yields for each variant of a small emulated sweep; `tried` are the cells' earlier attempts."""
     sweep = Sweep.model_validate(
         {
             "name": "gate",
@@ -41,7 +41,7 @@ def events_of(variants):
         ask = ask_of(sweep, items)
         for variant in ask.variants:
             cells = list(ask.cells_of(variant))
-            slot_events = slot.run(variant, cells, cells)
+            slot_events = slot.run(variant, cells, cells, dict(zip(cells, tried, strict=False)))
             found[variant] = []
             async for event in slot_events:
                 found[variant].append(event)
@@ -97,3 +97,26 @@ def test_a_port_that_was_taken_meanwhile_is_a_failed_start_and_the_next_try_work
     assert "address already in use" in report.values["reason"].lower()
     assert not failure.hopeless
     assert sum(isinstance(event, Answered) for event in events["second"]) == 2
+
+
+def test_attempts_elsewhere_count_and_what_took_two_nodes_is_not_asked_again(farm_home):
+    events = events_of([{"name": "plain"}], tried=(1, 2))
+    once, never = [event.record for event in events["plain"] if isinstance(event, Answered)]
+    assert (once.attempts, once.error) == (2, None)
+    assert never.attempts == 2
+    assert "2 engines or nodes were lost" in never.error
+    assert never.completion_tokens == 0
+
+
+def test_a_stint_that_ends_amid_a_cell_tells_its_attempts(farm_home, monkeypatch):
+    """The engine dies of its first request, and the next one does not start."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        ports = iter([process._free_port(), other.getsockname()[1]])
+        monkeypatch.setattr(process, "_free_port", lambda: next(ports))
+        # A start takes two generations: the readiness test and the probe.
+        events = events_of([{"name": "dies", "env": {"FARM_EMULATION_FAULTS": json.dumps({"crash_after": 2})}}])
+    assert not [event for event in events["dies"] if isinstance(event, Answered)]
+    failure = events["dies"][-1]
+    assert [(cell.item_id, attempts) for cell, attempts in failure.tried.items()] == [("synthetic-0000", 1)]
