@@ -3,7 +3,8 @@
 Ray puts `ray_` before each name and `_total` after each counter, and serves them on every node's metrics port. Sums are
 exported rather than ratios, so that a query can form each figure over any span as it is defined: decode throughput is
 `farm_decode_tokens / farm_decode_seconds`, accept length `farm_speculated_tokens / farm_verify_rounds`.
-`infra/monitoring` holds the Prometheus configuration and a Grafana dashboard.
+`infra/monitoring` holds the Prometheus configuration and a Grafana dashboard. What is of a GPU is exported only where
+the records carry it: a node without one has no such series, rather than one of zeros.
 """
 
 from __future__ import annotations
@@ -112,6 +113,15 @@ class Meters:
             },
             _ENGINE_TAGS,
         )
+        self._of_gpus = Gauges(
+            {
+                "farm_gpu_power_w": "Mean power during the last answer.",
+                "farm_gpu_sm_clock_mhz": "Mean SM clock during the last answer.",
+                "farm_gpu_slow_records": "Answers taken in a slow state of the GPU.",
+            },
+            _ENGINE_TAGS,
+        )
+        self._energy_j = Counter("farm_gpu_energy_joules", "Energy of answers.", _ENGINE_TAGS)
         self._cells_done = Counter("farm_cells_done", "Cells answered by this submission.", (*_ENGINE_TAGS, "workload"))
         self._decode_tokens = Counter("farm_decode_tokens", "Completion tokens after the first.", _ENGINE_TAGS)
         self._decode_s = Counter("farm_decode_seconds", "Seconds from the first token to the last.", _ENGINE_TAGS)
@@ -163,6 +173,16 @@ class Meters:
         if record.verify_rounds:
             _count(self._speculated, record.completion_tokens, tags)
             _count(self._rounds, record.verify_rounds, tags)
+        self._record_gpu(record, tags)
+
+    def _record_gpu(self, record: Record, tags: Mapping[str, str]) -> None:
+        _count(self._energy_j, record.energy_j, tags)
+        if record.power_w is not None:
+            self._of_gpus.set("farm_gpu_power_w", record.power_w, tags)
+        if record.sm_clock_mhz is not None:
+            self._of_gpus.set("farm_gpu_sm_clock_mhz", record.sm_clock_mhz, tags)
+        if record.slow_state is not None:
+            self._of_gpus.add("farm_gpu_slow_records", record.slow_state, tags)
 
     def _tags(self, node: str, variant: str) -> dict[str, str]:
         return self._sweep | {"node": node, "variant": variant}
@@ -210,7 +230,7 @@ def engine_figures(metrics: str) -> dict[str, float]:
     return {name: (sum if name.endswith("_total") else max)(values) for name, values in found.items()}
 
 
-def _count(counter: Any, value: float | None, tags: dict[str, str]) -> None:
+def _count(counter: Any, value: float | None, tags: Mapping[str, str]) -> None:
     """Count up; Ray refuses to count by nothing."""
     if value and value > 0:
-        counter.inc(value, tags)
+        counter.inc(value, dict(tags))

@@ -92,6 +92,15 @@ def test_cells_and_engines_are_counted_by_node_and_variant(seen):
     assert {value for (_, variant, _), values in failures.items() for value in values if variant != "broken"} == {0}
 
 
+def test_a_gpu_is_told_by_what_the_records_carry(seen):
+    """The emulated Spark reads 45 W and its full clock; nothing is slow."""
+    samples, _ = seen
+    assert {value for values in samples["ray_farm_gpu_power_w"].values() for value in values} == {45.0}
+    assert {value for values in samples["ray_farm_gpu_slow_records"].values() for value in values} == {0.0}
+    for name in ("ray_farm_gpu_sm_clock_mhz", "ray_farm_gpu_energy_joules_total"):
+        assert {variant for _, variant, _ in samples[name]} == {"baseline", "nextn"}
+
+
 def test_an_engines_own_numbers_are_found(demo_engine):
     """Real SGLang names them as `ENGINE_GAUGES` does, once it has generated something."""
     url, key = demo_engine.engine.process.url, demo_engine.engine.process.api_key
