@@ -7,62 +7,46 @@ module knows Ray: `farm.cluster` puts it into an actor, and the tests run it as 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
-import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
-import farm
 from farm.doctor import problems, quick_checks
-from farm.engine.command import EngineCommand, engine_command, model_of, python_of
-from farm.engine.emulated.answers import write_answers
-from farm.engine.evidence import read_processes
-from farm.engine.gate import evidence_folder, start_proven
-from farm.engine.needs import check_needs
 from farm.engine.running import RunningEngine
 from farm.engine.stream import Answer
 from farm.errors import (
     EngineError,
     EngineGone,
-    EngineStartError,
     FarmError,
     InputError,
     RequestRefused,
     StreamBroken,
     VariantNotActive,
 )
-from farm.events import Answered, Assignment, EngineReport, Event, StintFailed
-from farm.figures import graded, measured, start_times, surroundings
-from farm.paths import farm_home
+from farm.events import Answered, Assignment, Event, StintFailed
+from farm.figures import graded, measured
+from farm.launch import Launched, Launcher
 from farm.prompts import Prompts
 from farm.records import CellKey, Record
-from farm.secrets import masked
-from farm.spec import Variant
-from farm.telemetry import Telemetry, visible_gpu
-from farm.telemetry.table import as_parquet
-from farm.variants import must_be_seen, part
 from farm.workloads.items import Item, request_seed
-
-_LOG_PART_BYTES: Final = 256 * 1024
 
 
 @dataclass
 class _Current:
-    """The engine that runs now."""
+    """The engine that runs now, and what was asked of it."""
 
-    engine_id: str
-    engine: RunningEngine
-    report: dict[str, Any]
-    telemetry: Telemetry | None  # None where the engine has no GPU
+    launched: Launched
     sequence: int = 0
     flushing: asyncio.Task[None] | None = None  # of the prefix cache, for the next request
+
+    @property
+    def engine(self) -> RunningEngine:
+        return self.launched.engine
 
 
 @dataclass
@@ -83,12 +67,11 @@ class EngineSlot:
     _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts of cells without a record
     _fed: asyncio.Event = field(default_factory=asyncio.Event)
     _finishing: bool = False
-    _launches: int = 0
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _reports: list[EngineReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._prompts = Prompts(self.assignment.items)
+        self._launcher = Launcher(self.name, self.assignment)
 
     def check(self) -> None:
         """Find what is missing on this node before anything expensive starts.
@@ -124,18 +107,18 @@ class EngineSlot:
         failure: FarmError | None = None
         try:
             await self._engine(variant)
-            while self._reports:
-                yield self._reports.pop(0)
+            for report in self._launcher.take_reports():
+                yield report
             async for answered in self._answer_all():
-                while self._reports:
-                    yield self._reports.pop(0)
+                for report in self._launcher.take_reports():
+                    yield report
                 yield answered
         except FarmError as error:
             failure = error
         finally:
             await self.close()
-        while self._reports:
-            yield self._reports.pop(0)
+        for report in self._launcher.take_reports():
+            yield report
         if failure is not None:
             hopeless = isinstance(failure, VariantNotActive | InputError)
             yield StintFailed(variant, str(failure), hopeless, self._tried)
@@ -162,18 +145,10 @@ class EngineSlot:
         """Stop the engine, if there is one."""
         current, self._current = self._current, None
         if current is not None:
-            alive = current.engine.process.alive
             if current.flushing is not None:
                 current.flushing.cancel()
                 await asyncio.gather(current.flushing, return_exceptions=True)
-            await current.engine.stop()
-            readings = await asyncio.to_thread(current.telemetry.stop) if current.telemetry else []
-            values = current.report | {"status": "stopped" if alive else "died", "requests": current.sequence}
-            if not alive:
-                values["reason"] = current.engine.process.explain()
-            self._reports.append(
-                EngineReport(current.engine_id, values, _log_text(current.engine.process.log), as_parquet(readings))
-            )
+            await self._launcher.stop(current.launched, requests=current.sequence)
 
     async def _answer_all(self) -> AsyncIterator[Answered]:
         """Keep `concurrency` cells in the engine. At 1, the next request waits until the record has been taken over,
@@ -245,9 +220,9 @@ class EngineSlot:
                     **measured(answer, ends_by_itself=not item.sampling.get("ignore_eos", False)),
                     **graded(answer, item, prompt_opens_think=self._prompts.opens_think(cell.workload)),
                 }
-                if current.telemetry is not None:
+                if current.launched.telemetry is not None:
                     sent_s = ended_s - answer.latency_s
-                    outcome |= await asyncio.to_thread(current.telemetry.between, sent_s, ended_s)
+                    outcome |= await asyncio.to_thread(current.launched.telemetry.between, sent_s, ended_s)
             self._tried.pop(cell, None)
             common = self._common(cell, current, started_at, sequence, min(attempt, limit))
             return Answered(Record(**common, **outcome), time.perf_counter() - begun)
@@ -270,7 +245,7 @@ class EngineSlot:
         """The engine that runs, else a fresh one; cells that wait at the same time share its start."""
         async with self._changing:
             if self._current is None:
-                self._current = await self._start(variant)
+                self._current = _Current(await self._launcher.start(variant))
                 client = self._current.engine.client
                 await self._prompts.prepare(client, self._expected)
                 await self._prompts.warm_up(client, self._expected, self.assignment.sweep.warmup_requests)
@@ -281,97 +256,6 @@ class EngineSlot:
         async with self._changing:
             if self._current is failed:
                 await self.close()
-
-    async def _start(self, variant_name: str) -> _Current:
-        sweep = self.assignment.sweep
-        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{self._launches}"
-        engine_id = f"{_file_name(self.name)}.{_file_name(variant_name)}.{stamp}"
-        command = self._command(variant_name)
-        self._launches += 1
-        log = farm_home() / "engines" / self.assignment.sweep_id / f"{engine_id}.log"
-        report: dict[str, Any] = {
-            "engine_id": engine_id,
-            "variant": variant_name,
-            "node": self.name,
-            "kind": sweep.engine.kind,
-            "label": sweep.label,
-            "argv": masked(list(command.argv)),
-            "log": str(log),
-            "hostname": socket.gethostname(),
-            "started_at": datetime.now(UTC).isoformat(),
-        }
-        variant = sweep.variant(variant_name)
-        seen = must_be_seen(sweep.args_of(variant), sweep.env_of(variant))
-        try:
-            await self._check_needs(variant)
-            engine, evidence = await start_proven(command, log, sweep.engine, seen)
-        except FarmError as error:
-            failed = report | {
-                "status": "not-active" if isinstance(error, VariantNotActive) else "failed",
-                "reason": str(error),
-                "evidence": {"source": "processes", "processes": read_processes(evidence_folder(log))},
-            }
-            self._reports.append(EngineReport(engine_id, failed, _log_text(log)))
-            raise
-        report |= {
-            "status": "started",
-            **start_times(engine.server_info, engine.start_s, emulated=sweep.engine.kind == "emulated"),
-            **surroundings(evidence),
-            "version": engine.server_info.get("version"),
-            "server_info": engine.server_info,
-            "evidence": evidence,
-        }
-        self._reports.append(EngineReport(engine_id, report))
-        return _Current(engine_id, engine, report, self._telemetry())
-
-    def _telemetry(self) -> Telemetry | None:
-        """Readings of this slot's GPU; an emulated engine gives its own, and one on the CPU has none."""
-        engine = self.assignment.sweep.engine
-        if engine.kind == "emulated" or engine.device != "cuda":
-            return None
-        return Telemetry.start(visible_gpu(), shared=engine.concurrency > 1)
-
-    async def _check_needs(self, variant: Variant) -> None:
-        """Refuse a variant that this node cannot run before its engine costs minutes."""
-        sweep = self.assignment.sweep
-        if sweep.engine.kind == "emulated":
-            return
-        missing = await asyncio.to_thread(
-            check_needs,
-            {name: part(name).needs for name in variant.parts},
-            sweep.args_of(variant),
-            python=python_of(self.assignment.sweep),
-            model_path=model_of(self.assignment.sweep),
-            device=sweep.engine.device,
-        )
-        if missing:
-            raise EngineStartError("; ".join(missing))
-
-    def _command(self, variant_name: str) -> EngineCommand:
-        sweep = self.assignment.sweep
-        command = engine_command(
-            sweep,
-            sweep.variant(variant_name),
-            model_path=model_of(sweep),
-            python=python_of(sweep),
-        )
-        if sweep.engine.kind == "emulated":
-            command = EngineCommand(command.argv, self._emulation_env() | command.env)
-        return command
-
-    def _emulation_env(self) -> dict[str, str]:
-        """What an emulated engine is told beside its command line: right answers, its node and number of launch."""
-        answers = farm_home() / "engines" / self.assignment.sweep_id / f"{_file_name(self.name)}.answers.jsonl"
-        if not answers.exists():
-            answers.parent.mkdir(parents=True, exist_ok=True)
-            write_answers((item for items in self.assignment.items.values() for item in items.values()), answers)
-        return {
-            # The emulated engine is part of the farm, which a job may have shipped here instead of installed.
-            "PYTHONPATH": str(Path(farm.__file__).parents[1]),
-            "FARM_EMULATION_ANSWERS": str(answers),
-            "FARM_EMULATION_NODE": self.name,
-            "FARM_EMULATION_LAUNCH": str(self._launches),
-        }
 
     def _item(self, cell: CellKey) -> Item:
         return self.assignment.items[cell.workload][cell.item_id]
@@ -384,7 +268,7 @@ class EngineSlot:
             **cell._asdict(),
             "sweep_id": self.assignment.sweep_id,
             "node": self.name,
-            "engine_id": current.engine_id,
+            "engine_id": current.launched.engine_id,
             "engine_kind": sweep.engine.kind,
             "label": sweep.label,
             "started_at": started_at,
@@ -394,20 +278,3 @@ class EngineSlot:
             "seed": request_seed(sweep.workloads[cell.workload].seed, cell.item_id, cell.repeat),
             "gold": self._item(cell).gold,
         }
-
-
-def _log_text(log: Path) -> str | None:
-    """A log of any length for the driver to keep: whole, or its beginning and end."""
-    try:
-        content = log.read_bytes()
-    except OSError:
-        return None
-    if len(content) > 2 * _LOG_PART_BYTES:
-        content = content[:_LOG_PART_BYTES] + b"\n[...]\n" + content[-_LOG_PART_BYTES:]
-    return content.decode(errors="replace")
-
-
-def _file_name(text: str) -> str:
-    """A name as part of a file's: different names stay different, whatever they hold."""
-    name = "".join(char if char.isalnum() or char in "+-_." else "-" for char in text)[:60].lstrip(".")
-    return name if name == text else f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
