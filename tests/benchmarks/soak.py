@@ -45,7 +45,7 @@ def sweep_of(requests: int, slots: int, seed: int) -> dict:
     """The sweep and the faults of its launches."""
     rng = random.Random(seed)
     faults = [
-        {f"{rng.choice(FAULTS)}_after": rng.randint(150, 1500), "launches": [launch], "grandchild": rng.random() < 0.3}
+        {f"{rng.choice(FAULTS)}_after": rng.randint(50, 600), "launches": [launch], "grandchild": rng.random() < 0.3}
         for launch in range(LAUNCHES)
     ]
     return {
