@@ -20,7 +20,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from farm.choice import chosen_sweep, sweep_parser
 from farm.engine.command import EngineCommand, engine_command, model_of, python_of
 from farm.engine.needs import find_gpu
 from farm.engine.running import launch
-from farm.errors import EngineStartError, FarmError, InputError, first_line
+from farm.errors import EngineStartError, FarmError, first_line
 from farm.paths import farm_home
 from farm.sglang_plugin.caches import cache_state
 from farm.spec import Sweep, Variant
@@ -158,16 +158,18 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
     arguments = _arguments(argv)
     try:
         sweep = chosen_sweep(arguments, sweeps)
-        reports = _on_every_node(sweep, arguments.layers)
+        failed = False
+        for report in _on_every_node(sweep, arguments.layers):
+            show(report, console)
+            failed |= any(step.problem for step in report.steps)
     except FarmError as error:
         console.print(Text(f"error: {error}"), style="bold red", highlight=False)
         return error.exit_status
-    for report in reports:
-        show(report, console)
-    return int(any(step.problem for report in reports for step in report.steps))
+    return int(failed)
 
 
-def _on_every_node(sweep: Sweep, layers: int) -> list[NodeReport]:
+def _on_every_node(sweep: Sweep, layers: int) -> Iterator[NodeReport]:
+    """Each node's report as soon as it is there; that of a node which was lost says so."""
     # Ray is imported here so that bad input is refused before its start-up time.
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -177,19 +179,24 @@ def _on_every_node(sweep: Sweep, layers: int) -> list[NodeReport]:
     cluster.connect(before_local_start=lambda: None)
     slots = {slot.node_id: slot for slot in cluster.find_slots(sweep.engine)}
     task: Any = ray.remote(prewarm_node)
-    running = [
+    running = {
         task.options(
             num_cpus=sweep.engine.cpus,
             num_gpus=slot.gpus,
             scheduling_strategy=NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
-        ).remote(slot.node, sweep, layers)
+        ).remote(slot.node, sweep, layers): slot.node
         for slot in slots.values()
-    ]
-    try:
-        reports: list[NodeReport] = ray.get(running)
-    except ray.exceptions.RayError as error:
-        raise InputError(f"a node was lost while it compiled: {first_line(error)}") from error
-    return reports
+    }
+    while running:
+        (done,), _ = ray.wait(list(running))
+        node = running.pop(done)
+        try:
+            report: NodeReport = ray.get(done)
+        except ray.exceptions.RayError as error:
+            report = NodeReport(
+                node, steps=[Step("all", problem=f"the node or its worker was lost: {first_line(error)}")]
+            )
+        yield report
 
 
 def show(report: NodeReport, console: Console) -> None:

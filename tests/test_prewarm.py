@@ -51,6 +51,31 @@ def test_the_job_reports_for_every_node(ray_cluster):
         assert f"{node}: nothing to compile: the engine runs on the CPU" in done.stdout
 
 
+LOSES_TWO = """
+import os, sys
+from pathlib import Path
+from farm import prewarm
+# Ray tries a task of a dead worker again, until it gives it up.
+report = prewarm.NodeReport
+prewarm.prewarm_node = lambda node, sweep, layers: os._exit(1) if node == "two" else report(node, "compiled")
+sys.exit(prewarm.main(["quickstart"], Path("jobs/sweeps")))
+"""
+
+
+def test_a_lost_node_leaves_the_other_reports_as_they_are(ray_cluster):
+    done = subprocess.run(
+        [sys.executable, "-c", LOSES_TWO],
+        env=ray_cluster.env,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr[-2000:]
+    assert "one: compiled" in done.stdout
+    assert "was lost" in done.stdout.partition("two:")[2]
+
+
 def test_bad_input_is_refused_before_ray_starts():
     done = subprocess.run(
         [sys.executable, REPOSITORY / "jobs" / "prewarm.py", "no-such-sweep"], capture_output=True, text=True
