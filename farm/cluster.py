@@ -262,15 +262,19 @@ class Crew:
         return fit, unfit
 
 
+def placement(slot: Slot, engine: EngineSettings) -> dict[str, Any]:
+    """Ray's options for an actor or task that takes an engine's place: bound to its node, with what an engine takes."""
+    return {
+        "num_cpus": engine.cpus,
+        "num_gpus": slot.gpus,
+        "resources": engine.resources,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
+    }
+
+
 def _start_worker(slot: Slot, assignment_ref: Any, engine: EngineSettings) -> Any:
-    """The slot's actor, bound to its node."""
     actor: Any = NodeWorker  # Ray's decorator adds methods that type checkers do not see
-    return actor.options(
-        num_cpus=engine.cpus,
-        num_gpus=slot.gpus,
-        resources=engine.resources,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
-    ).remote(slot, assignment_ref)
+    return actor.options(**placement(slot, engine)).remote(slot, assignment_ref)
 
 
 def _life(slot: Slot) -> str:

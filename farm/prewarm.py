@@ -172,7 +172,6 @@ def _on_every_node(sweep: Sweep, layers: int) -> Iterator[NodeReport]:
     """Each node's report as soon as it is there; that of a node which was lost says so."""
     # Ray is imported here so that bad input is refused before its start-up time.
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from farm import cluster
 
@@ -180,11 +179,7 @@ def _on_every_node(sweep: Sweep, layers: int) -> Iterator[NodeReport]:
     slots = {slot.node_id: slot for slot in cluster.find_slots(sweep.engine)}
     task: Any = ray.remote(prewarm_node)
     running = {
-        task.options(
-            num_cpus=sweep.engine.cpus,
-            num_gpus=slot.gpus,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
-        ).remote(slot.node, sweep, layers): slot.node
+        task.options(**cluster.placement(slot, sweep.engine)).remote(slot.node, sweep, layers): slot.node
         for slot in slots.values()
     }
     while running:

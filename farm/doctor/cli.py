@@ -77,7 +77,6 @@ def examine_all(sweep: Sweep, nodes: int | None, *, bandwidth_probe: bool) -> tu
     """
     # Ray is imported here so that bad input is refused before its start-up time.
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from farm import cluster
 
@@ -97,14 +96,7 @@ def examine_all(sweep: Sweep, nodes: int | None, *, bandwidth_probe: bool) -> tu
     ]
     places = places[:nodes]
     actor: Any = ray.remote(Examiner)
-    examiners = [
-        actor.options(
-            num_cpus=sweep.engine.cpus,
-            num_gpus=place.gpus,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(place.node_id, soft=False),
-        ).remote()
-        for place in places
-    ]
+    examiners = [actor.options(**cluster.placement(place, sweep.engine)).remote() for place in places]
     names = [place.name if place.gpus else place.node for place in places]
     clocks = [_clock(ray, examiner) for examiner in examiners]
     driver = Driver.here()
