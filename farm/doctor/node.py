@@ -10,11 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from farm.doctor.weights import find_model
-from farm.engine.command import default_python
+from farm.doctor.weights import find_in_cache
+from farm.engine.command import model_of, python_of
 from farm.engine.needs import Gpu, find_gpu
-from farm.models import builtin_model
-from farm.paths import expand
+from farm.engine.process import NOT_INHERITED
 from farm.spec import Sweep
 from farm.variants import Needs, part
 
@@ -44,14 +43,12 @@ class Node:
     @cached_property
     def python(self) -> str:
         """Interpreter of the engines."""
-        named = self.sweep.engine.python
-        return expand(named) if named else default_python()
+        return python_of(self.sweep)
 
     @cached_property
     def environment(self) -> dict[str, str]:
         """Environment of an engine, as far as it is the same for all variants: the farm's own packages stay out."""
-        own = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-        return {key: value for key, value in os.environ.items() if key not in own} | self.sweep.engine.env
+        return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED} | self.sweep.engine.env
 
     @cached_property
     def needs(self) -> dict[str, Needs]:
@@ -66,11 +63,9 @@ class Node:
     @cached_property
     def model(self) -> Path | None:
         """The folder of the model; None when a hub model is not in the cache."""
-        path = self.sweep.model.path
-        if path.startswith("builtin:"):
-            return builtin_model(path.removeprefix("builtin:"))
-        local = self.sweep.model.is_local
-        return find_model(expand(path) if local else path, is_local=local, environment=self.environment)
+        path = model_of(self.sweep)
+        is_folder = self.sweep.model.is_local or Path(path).is_absolute()
+        return Path(path) if is_folder else find_in_cache(path, self.environment)
 
     def ask_engine(
         self, source: str, *arguments: str, timeout_s: float = TIMEOUT_S

@@ -14,15 +14,13 @@ _MAX_HEADER_BYTES: Final = 100 << 20  # the format's own limit
 _SHOWN: Final = 3
 
 
-def find_model(path: str, *, is_local: bool, environment: Mapping[str, str]) -> Path | None:
-    """The folder of a model: its own, or its newest snapshot in the Hugging Face cache that `environment` names."""
-    if is_local:
-        return Path(path)
+def find_in_cache(model: str, environment: Mapping[str, str]) -> Path | None:
+    """The newest snapshot of a hub's model in the Hugging Face cache that `environment` names; None without one."""
     from huggingface_hub import try_to_load_from_cache
 
     home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     cache = environment.get("HF_HUB_CACHE") or str(home / "hub")
-    found = try_to_load_from_cache(path, "config.json", cache_dir=cache)
+    found = try_to_load_from_cache(model, "config.json", cache_dir=cache)
     return Path(found).parent if isinstance(found, str) else None
 
 

@@ -23,6 +23,8 @@ from farm.secrets import is_secret, masked_text, secret_values
 
 # An engine is idle when it is stopped, and SGLang alone takes 5 to 20 s to notice SIGTERM.
 GRACE_S: Final = 3.0
+# The engine's environment is its own: paths that lead into the farm's would mix two sets of packages.
+NOT_INHERITED: Final = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"})
 _LOG_TAIL_BYTES: Final = 64 * 1024
 # What names the cause in an SGLang log, the last such line winning.
 _CAUSE: Final = re.compile(r"^(?:\[[^\]]*\]\s*)?([A-Za-z_.]*(?:Error|Exception|Interrupt)\b:?.*|.*\berror: .*)$")
@@ -104,11 +106,10 @@ def start(command: EngineCommand, log: Path, *, extra_env: Mapping[str, str] | N
     # Hexadecimal: a key that began with a dash would read as an option.
     api_key = secrets.token_hex(24)
     inherited = {
-        name: value for name, value in os.environ.items() if not is_secret(name) and masked_text(value) == value
+        name: value
+        for name, value in os.environ.items()
+        if name not in NOT_INHERITED and not is_secret(name) and masked_text(value) == value
     }
-    # The engine's environment is its own: paths that lead into the farm's would mix two sets of packages.
-    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
-        inherited.pop(name, None)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
