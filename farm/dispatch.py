@@ -65,6 +65,8 @@ class Dispatcher:
             self.schedule.joined(slot)
         while True:
             self._follow_cluster()
+            if self.schedule.present():
+                self._somebody_s = self._now_s()
             self.schedule.refresh(self._now_s())
             self._give_orders(LOOKAHEAD_S)
             if self.schedule.done and not self._somebody_missing():
@@ -80,10 +82,9 @@ class Dispatcher:
     def _somebody_missing(self) -> bool:
         """Whether cells are left, and a slot that could answer them may still come."""
         if self.schedule.present():
-            self._somebody_s = self._now_s()
             return False
         unanswered = self.progress.total > len(self.schedule.answered) + len(self.schedule.given_up)
-        return unanswered and self._now_s() - self._somebody_s < _NOBODY_S
+        return unanswered and (bool(self._back_by_s) or self._now_s() - self._somebody_s < _NOBODY_S)
 
     def _follow_cluster(self) -> None:
         for slot, until_s in list(self._back_by_s.items()):
@@ -208,7 +209,10 @@ class Dispatcher:
         may_return = self.crew.lose(slot)
         wait = may_return and self.wait_s > 0
         held = self.schedule.lost(slot, wait=wait)
-        self._note(f"{slot} was lost with {held} cells under way: {first_line(error)}")
+        # Ray's own first line names the actor alone.
+        cause = getattr(error, "cause", None)
+        why = f"{type(cause).__name__}: {first_line(cause)}" if cause else first_line(error)
+        self._note(f"{slot} was lost with {held} cells under way: {why}")
         self.meters.lost(slot)
         self.progress.doing(slot, "lost")
         if wait:

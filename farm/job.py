@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -62,12 +63,11 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
     console = Console() if sys.stdout.isatty() else Console(width=100)
     arguments = _arguments(argv)
     # `ray job stop` and a plain kill end a sweep as Ctrl-C does, which a process started in the background may ignore.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    _end_on_signals()
     try:
         run = prepare(arguments, sweeps)
         if arguments.dry_run:
-            _show_plan(run, arguments.nodes or 1, console)
+            _show_plan(run, arguments.nodes or run.sweep.engine.slots_per_node, console)
             return COMPLETE
         # All paths are absolute by now. Ray may take a job's working directory away while the job still runs.
         _enter(run.folder.parent)
@@ -75,6 +75,11 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
     except FarmError as error:
         console.print(Text(f"error: {error}"), style="bold red", highlight=False, soft_wrap=True)
         return error.exit_status
+    except KeyboardInterrupt:
+        _say(
+            console, "interrupted; every record is kept: submit the same sweep again to go on, and to write its results"
+        )
+        return INCOMPLETE
 
 
 def _enter(folder: Path) -> None:
@@ -95,14 +100,20 @@ def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
     everything = digest(item for name in sorted(items) for item in items[name])
     sweep_id = sweep.identity(everything)
     root = Path(expand(arguments.results)).absolute() if arguments.results else results_root()
-    if arguments.fresh:
-        earlier = len(list(root.glob(f"{sweep_id}*"))) if root.is_dir() else 0
-        sweep_id = f"{sweep_id}.{earlier}" if earlier else sweep_id
-    else:
-        # The newest of a sweep's runs is the one that goes on.
-        again = sorted(root.glob(f"{sweep_id}.*"), key=lambda path: path.stat().st_mtime) if root.is_dir() else []
-        sweep_id = again[-1].name if again else sweep_id
+    newest = _newest_run(root, sweep_id)
+    number = 0 if newest is None else newest + arguments.fresh
+    sweep_id = f"{sweep_id}.{number}" if number else sweep_id
     return Run(sweep, items, sweep_id, root / sweep_id, ask_of(sweep, items))
+
+
+def _newest_run(root: Path, sweep_id: str) -> int | None:
+    """Number of the newest run of a sweep: 0 is the folder of its id, N that with `.N` behind it."""
+    try:
+        names = [path.name for path in root.iterdir()]
+    except OSError:
+        return None  # there is none yet, or it is said when results are to be written
+    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", name) for name in names]
+    return max((int(match[1] or 0) for match in found if match), default=None)
 
 
 def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
@@ -124,6 +135,7 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
                 problems, summary["failed_variants"] = _run_missing(run, arguments, journal, summary, console, total)
             except KeyboardInterrupt:
                 interrupted = True
+                _say(console, "interrupted: results are being written, which takes some seconds")
         export(run.folder, journal, summary)
         missing = total - len(journal.answered())
         took = span(time.monotonic() - started)
@@ -133,7 +145,8 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         _show_comparison(run, console)
     if ui:
         _say(console, f"MLflow UI: {ui}")
-    return _close(run, arguments, missing, total, problems, interrupted, console)
+    failed = summary.get("failed_variants", {})
+    return _close(run, missing, total, problems, failed, interrupted, console)
 
 
 def _run_missing(
@@ -155,6 +168,7 @@ def _run_missing(
         {name: {item.item_id: item for item in entries} for name, entries in run.items.items()},
     )
     cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
+    _end_on_signals()  # a Ray that was started here has put its own handler in the place of ours
     engine = run.sweep.engine
     crew = cluster.Crew(engine, ray.put(assignment), arguments.nodes)
     try:
@@ -215,10 +229,10 @@ def _show_comparison(run: Run, console: Console) -> None:
 
 def _close(
     run: Run,
-    arguments: argparse.Namespace,
     missing: int,
     total: int,
     problems: list[str],
+    failed: Collection[str],
     interrupted: bool,
     console: Console,
 ) -> int:
@@ -228,7 +242,7 @@ def _close(
         _say(console, text)
 
     results = f" --results {shlex.quote(str(run.folder))}"
-    say(f"compare again: {shlex.quote(sys.executable)} -m farm.compare{results}")
+    say(f"compare again, in the repository: {shlex.quote(sys.executable)} -m farm.compare{results}")
     if not missing:
         return COMPLETE
     if interrupted:
@@ -238,6 +252,11 @@ def _close(
     if len(problems) > _SHOWN_PROBLEMS:
         say(f"- and {len(problems) - _SHOWN_PROBLEMS} more")
     say(f"incomplete: {missing} of {total} cells have no answer; submit the same sweep again to go on")
+    if failed:
+        say(
+            f"{', '.join(failed)} failed: first mend what is said above. A sweep without it, or with other settings of "
+            "it, is another sweep, whose cells are all asked anew"
+        )
     return FAILED if missing == total and not interrupted else INCOMPLETE
 
 
@@ -257,11 +276,14 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
     if run.sweep.engine.device == "cuda":
         end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
         hours = run.sweep.engine.speed / 3600  # an emulation's hours are its machines'
+        emulated = "emulated " if run.sweep.engine.kind == "emulated" else ""
         say(
-            f"about {sum(plan.ends_s.values()) * hours:.1f} node-hours, done after {plan.end_s * hours:.1f} h "
-            f"({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at the published "
-            "speed of the baseline on DGX Sparks; faster variants take less"
+            f"about {sum(plan.ends_s.values()) * hours:.1f} {emulated}node-hours, done after {plan.end_s * hours:.1f} "
+            f"{emulated}h ({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at "
+            "the published speed of the baseline on DGX Sparks; faster variants take less"
         )
+    else:
+        say("no cost is predicted for engines on a CPU")
     say()
     for variant in run.sweep.variants:
         command = engine_command(
@@ -284,6 +306,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 def _say(console: Console, text: str) -> None:
     """A line of its own, whatever its length, and whatever it quotes."""
     console.print(Text(text), highlight=False, soft_wrap=True)
+
+
+def _end_on_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -221,12 +221,16 @@ class EngineMeters:
 
 def engine_figures(metrics: str) -> dict[str, float]:
     """Those of `ENGINE_GAUGES` that a text in Prometheus' format holds: counters summed over their labels, else the
-    largest, which for a gauge that every rank reports is the one there is."""
+    largest, which for a gauge that every rank reports is the one there is. Empty for text that is not in that format:
+    what is only shown must not cost a record."""
     found: dict[str, list[float]] = {}
-    for family in text_string_to_metric_families(metrics):
-        for sample in family.samples:
-            if sample.name in ENGINE_GAUGES:
-                found.setdefault(sample.name, []).append(sample.value)
+    try:
+        for family in text_string_to_metric_families(metrics):
+            for sample in family.samples:
+                if sample.name in ENGINE_GAUGES:
+                    found.setdefault(sample.name, []).append(sample.value)
+    except ValueError:
+        return {}
     return {name: (sum if name.endswith("_total") else max)(values) for name, values in found.items()}
 
 

@@ -7,6 +7,7 @@ module knows Ray: `farm.cluster` puts it into an actor, and the tests run it as 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections import deque
@@ -22,6 +23,7 @@ from farm.engine.stream import Answer
 from farm.errors import (
     EngineError,
     EngineGone,
+    EngineStartError,
     FarmError,
     InputError,
     RequestRefused,
@@ -65,6 +67,7 @@ class EngineSlot:
     _expected: tuple[CellKey, ...] = ()
     _waiting: deque[CellKey] = field(default_factory=deque)
     _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts of cells without a record
+    _suspects: deque[CellKey] = field(default_factory=deque)  # to be asked alone: engine or node failed amid them
     _fed: asyncio.Event = field(default_factory=asyncio.Event)
     _finishing: bool = False
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -103,6 +106,7 @@ class EngineSlot:
         self._finishing = False
         self._expected = tuple(expected)
         self._waiting = deque(cells)
+        self._suspects = deque()
         self._tried = dict(tried)
         failure: FarmError | None = None
         try:
@@ -152,30 +156,43 @@ class EngineSlot:
 
     async def _answer_all(self) -> AsyncIterator[Answered]:
         """Keep `concurrency` cells in the engine. At 1, the next request waits until the record has been taken over,
-        so that no work of the farm's runs beside a measured request."""
-        running: set[asyncio.Task[Answered]] = set()
+        so that no work of the farm's runs beside a measured request.
+
+        A cell whose engine or node failed beside others is asked again alone: a poison item then takes no other cell
+        with it, and is charged its own attempts only.
+        """
+        running: set[asyncio.Task[Answered | None]] = set()
         limit = self.assignment.sweep.engine.concurrency
         try:
             while True:
                 self._fed.clear()
-                while len(running) < limit and self._waiting:
-                    running.add(asyncio.create_task(self._answer(self._waiting.popleft())))
+                while len(running) < limit and self._waiting and not self._suspects:
+                    cell = self._waiting.popleft()
+                    if limit > 1 and self._tried.get(cell):
+                        self._suspects.append(cell)
+                    else:
+                        running.add(asyncio.create_task(self._answer(cell)))
+                alone = bool(self._suspects) and not running
+                if alone:
+                    running.add(asyncio.create_task(self._answer(self._suspects.popleft())))
                 if not running and self._finishing:
                     return
-                if len(running) == limit:
+                if alone or len(running) == limit:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 else:
                     done, running = await self._wait_with_room(running)
-                for task in done:
-                    yield task.result()
+                # What was answered comes before what failed: the failure ends this.
+                for task in sorted(done, key=lambda task: task.exception() is not None):
+                    if (answered := task.result()) is not None:
+                        yield answered
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _wait_with_room(
-        self, running: set[asyncio.Task[Answered]]
-    ) -> tuple[set[asyncio.Task[Answered]], set[asyncio.Task[Answered]]]:
+        self, running: set[asyncio.Task[Answered | None]]
+    ) -> tuple[set[asyncio.Task[Answered | None]], set[asyncio.Task[Answered | None]]]:
         """Wait for an answer or for more cells, whichever comes first."""
         fed = asyncio.create_task(self._fed.wait())
         try:
@@ -184,8 +201,9 @@ class EngineSlot:
             fed.cancel()
         return {task for task in running if task in done}, {task for task in running if task not in done}
 
-    async def _answer(self, cell: CellKey) -> Answered:
-        """One cell, on a fresh engine if the first one fails it; what no engine answers becomes an error record."""
+    async def _answer(self, cell: CellKey) -> Answered | None:
+        """One cell, on a fresh engine if the first one fails it; what no engine answers becomes an error record.
+        None where it is to be asked again alone."""
         limit = self.assignment.sweep.engine.attempts
         for attempt in itertools.count(self._tried.get(cell, 0) + 1):
             current = await self._engine(cell.variant)
@@ -208,6 +226,9 @@ class EngineSlot:
                 outcome = {"error": await current.engine.why(error)}
                 # Whatever state the engine is in, the next request gets a fresh one.
                 await self._discard(current)
+                if attempt < limit and self.assignment.sweep.engine.concurrency > 1:
+                    self._suspects.append(cell)
+                    return None
                 if attempt < limit:
                     continue
             else:
@@ -247,8 +268,15 @@ class EngineSlot:
             if self._current is None:
                 self._current = _Current(await self._launcher.start(variant))
                 client = self._current.engine.client
-                await self._prompts.prepare(client, self._expected)
-                await self._prompts.warm_up(client, self._expected, self.assignment.sweep.warmup_requests)
+                try:
+                    for cell in self._expected:
+                        # What is refused here is refused when it is asked, and recorded then.
+                        with contextlib.suppress(RequestRefused):
+                            await self._prompts.prepare(client, [cell])
+                    await self._prompts.warm_up(client, self._expected, self.assignment.sweep.warmup_requests)
+                except (EngineGone, StreamBroken) as error:
+                    why = await self._current.engine.why(error)
+                    raise EngineStartError(f"the engine started and failed its warm-up: {why}") from error
             return self._current
 
     async def _discard(self, failed: _Current) -> None:

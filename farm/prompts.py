@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from array import array
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from farm.engine.client import EngineClient
-from farm.errors import InputError
+from farm.errors import InputError, RequestRefused
 from farm.records import CellKey
 from farm.spec import SyntheticWorkload
 from farm.workloads import synthetic
@@ -64,28 +65,33 @@ class Prompts:
         """For each workload, `requests` generations of its longest prompt's length and settings.
 
         The longest, for some kernels are compiled when a length is first met. The text begins no measured prompt, so
-        that nothing useful is left in a prefix cache.
+        that nothing useful is left in a prefix cache. A length that the engine refuses gives way to the next shorter
+        one: whoever asks that prompt itself gets the refusal.
         """
-        longest: dict[str, CellKey] = {}
+        lengths: dict[str, dict[int, CellKey]] = {}
         for cell in cells:
-            known = longest.setdefault(cell.workload, cell)
-            if len(self.of(cell).ids) > len(self.of(known).ids):
-                longest[cell.workload] = cell
-        for number, cell in enumerate(longest.values() if requests else ()):
-            length = len(self.of(cell).ids)
-            sampling = self.items[cell.workload][cell.item_id].sampling
-            limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
-            text = SyntheticWorkload(
-                kind="synthetic",
-                requests=requests,
-                input_tokens=max(8, length),
-                output_tokens=_WARMUP_TOKENS,
-                text="varied",
-                seed=_WARMUP_SEED - number,
-            )
-            for item in synthetic.items(text):
-                ids = await client.tokenize_text(item.text or "")
-                await client.generate(ids[:length], dict(sampling) | limits)
+            if (cell.workload, cell.item_id) in self._known:  # else the engine refused to tokenize it
+                lengths.setdefault(cell.workload, {}).setdefault(len(self.of(cell).ids), cell)
+        for number, by_length in enumerate(lengths.values() if requests else ()):
+            for length in sorted(by_length, reverse=True):
+                with contextlib.suppress(RequestRefused):
+                    await self._warm_up_at(client, by_length[length], length, requests, _WARMUP_SEED - number)
+                    break
+
+    async def _warm_up_at(self, client: EngineClient, cell: CellKey, length: int, requests: int, seed: int) -> None:
+        sampling = self.items[cell.workload][cell.item_id].sampling
+        limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
+        text = SyntheticWorkload(
+            kind="synthetic",
+            requests=requests,
+            input_tokens=max(8, length),
+            output_tokens=_WARMUP_TOKENS,
+            text="varied",
+            seed=seed,
+        )
+        for item in synthetic.items(text):
+            ids = await client.tokenize_text(item.text or "")
+            await client.generate(ids[:length], dict(sampling) | limits)
 
 
 async def _tokenize(client: EngineClient, item: Item) -> list[int]:

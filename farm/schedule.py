@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from farm.costs import Costs
@@ -122,8 +122,6 @@ class Schedule:
         if state is not None and state.variant is not None and not state.ready:
             state.ready = True
             state.since_s = self._now_s
-            self._works[state.variant].add(slot)
-            self._failures.pop((slot, state.variant), None)
             self.costs.learn_start(state.variant, took_s)
 
     def record(self, slot: str, cell: CellKey, *, tokens: int, took_s: float, failed: bool) -> None:
@@ -139,6 +137,9 @@ class Schedule:
             state.held.pop(cell, None)
             state.since_s = self._now_s
             state.records += 1
+            # Only a record shows that a start was good: an engine that is up may still fail its warm-up.
+            self._works[cell.variant].add(slot)
+            self._failures.pop((slot, cell.variant), None)
         self._tried.pop(cell, None)
         self._since_plan += 1
 
@@ -186,7 +187,9 @@ class Schedule:
         if wait:
             self._slots[slot] = _Slot(state.place, away=True)
         if state.ready:
-            for cell in islice(state.held, self.concurrency):
+            # What was tried before is asked alone, once those before it are answered.
+            fresh = takewhile(lambda cell: cell not in self._tried, state.held)
+            for cell in list(islice(fresh, self.concurrency)) or list(state.held)[:1]:
                 self._tried[cell] = self._tried.get(cell, 0) + 1
         self._stale = True
         return len(state.held)

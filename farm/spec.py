@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Hashable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from farm import variants as catalogue
 from farm.errors import InputError
@@ -19,8 +29,11 @@ from farm.secrets import is_secret, masked
 from farm.variants import ArgValue
 
 MAX_SWEEP_BYTES: Final = 1 << 20
+MAX_TOKENS: Final = 1 << 20  # of one prompt or answer
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+# YAML reads `X: 1` as a number, and an environment holds text.
+EnvValue = Annotated[str, Field(coerce_numbers_to_str=True)]
 
 # Arguments that the farm itself decides for every engine, with what to set instead.
 FARM_OWNED_ARGS: Final = {
@@ -88,7 +101,7 @@ class EngineSettings(Model):
     python: str | None = Field(default=None, description="interpreter of the engine's environment; default: the farm's")
     device: Literal["cuda", "cpu"] = "cuda"
     args: dict[str, ArgValue] = {}
-    env: dict[str, str] = {}
+    env: dict[str, EnvValue] = {}
     concurrency: int = Field(default=1, ge=1, le=1024)
     trust_remote_code: bool = False
     version: str | None = Field(default="0.5.23", description="the SGLang version the sweep is pinned to")
@@ -124,7 +137,7 @@ class Variant(Model):
     name: Name
     parts: list[str] = []
     args: dict[str, ArgValue] = {}
-    env: dict[str, str] = {}
+    env: dict[str, EnvValue] = {}
 
     @field_validator("args")
     @classmethod
@@ -138,7 +151,16 @@ class Sampling(Model):
     temperature: float = Field(ge=0, le=10)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=-1, ge=-1)
-    max_new_tokens: int = Field(ge=1)
+    max_new_tokens: int = Field(ge=1, le=MAX_TOKENS)
+
+
+def _laid_over(default: Sampling) -> BeforeValidator:
+    """Fields that are not given keep the workload's default: who shortens answers does not leave the protocol."""
+    return BeforeValidator(lambda given: default.model_dump() | given if isinstance(given, dict) else given)
+
+
+_GSM8K_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
+_PROMPTS_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, max_new_tokens=2048)
 
 
 class WorkloadBase(Model):
@@ -163,9 +185,12 @@ class Gsm8kWorkload(WorkloadBase):
     shots: int = Field(default=5, ge=0, le=64)
     thinking: bool = True
     instruction: bool = Field(default=True, description="false: the bare question, for a model trained on such")
-    sampling: Sampling = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
+    sampling: Annotated[Sampling, _laid_over(_GSM8K_SAMPLING)] = _GSM8K_SAMPLING
     output_tokens: int | None = Field(
-        default=None, ge=1, description="every answer has exactly this many tokens and is not graded: speed alone"
+        default=None,
+        ge=1,
+        le=MAX_TOKENS,
+        description="every answer has exactly this many tokens and is not graded: speed alone",
     )
 
 
@@ -173,9 +198,9 @@ class SyntheticWorkload(WorkloadBase):
     """Exactly N tokens in and M tokens out, greedy, from seeded text."""
 
     kind: Literal["synthetic"]
-    requests: int = Field(default=8, ge=1)
-    input_tokens: int = Field(default=32768, ge=8)
-    output_tokens: int = Field(default=2048, ge=1)
+    requests: int = Field(default=8, ge=1, le=100_000)
+    input_tokens: int = Field(default=32768, ge=8, le=MAX_TOKENS)
+    output_tokens: int = Field(default=2048, ge=1, le=MAX_TOKENS)
     text: Literal["repetitive", "varied"] = "repetitive"
 
 
@@ -185,7 +210,7 @@ class PromptsWorkload(WorkloadBase):
     kind: Literal["prompts"]
     file: str
     thinking: bool | None = None
-    sampling: Sampling = Sampling(temperature=0.6, top_p=0.95, max_new_tokens=2048)
+    sampling: Annotated[Sampling, _laid_over(_PROMPTS_SAMPLING)] = _PROMPTS_SAMPLING
 
 
 Workload = Annotated[Gsm8kWorkload | SyntheticWorkload | PromptsWorkload, Field(discriminator="kind")]
@@ -235,6 +260,9 @@ class Sweep(Model):
             )
             if problems:
                 raise ValueError(f"variants: '{variant.name}': {problems[0]}")
+            for name, value in self.args_of(variant).items():
+                if name.startswith("emulation-") and not (type(value) in (int, float) and value > 0):  # type: ignore[operator]
+                    raise ValueError(f"engine.args.{name}: must be a number above 0, not {value!r}")
         if self.engine.concurrency > 1:
             for name, workload in self.workloads.items():
                 if workload.prefix_cache == "flush" and not self.engine.args.get("disable-radix-cache"):
@@ -284,16 +312,33 @@ class Sweep(Model):
         return f"{self.name}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
 
 
+def _arg_name(written: str) -> str:
+    """A server argument as the farm writes it: `--mem_fraction_static` and `mem-fraction-static` are one."""
+    return written.removeprefix("--").replace("_", "-")
+
+
 def _checked_args(args: dict[str, ArgValue]) -> dict[str, ArgValue]:
     canonical: dict[str, ArgValue] = {}
     for key, value in args.items():
-        name = key.removeprefix("--").replace("_", "-")
+        name = _arg_name(key)
         if name in FARM_OWNED_ARGS:
             raise ValueError(f"'{key}' is the farm's to set; change {FARM_OWNED_ARGS[name]}")
         if name in canonical:
             raise ValueError(f"'{key}' is given twice")
         canonical[name] = value
     return canonical
+
+
+class _OneOfEachKey(yaml.SafeLoader):
+    """YAML's safe loader, which of two equal keys would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            if key.value in seen:
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: '{key.value}' is given twice; keep one of them")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def load_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
@@ -311,7 +356,7 @@ def load_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     try:
-        raw = yaml.safe_load(text)
+        raw = yaml.load(text, _OneOfEachKey)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         raise InputError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
@@ -352,6 +397,9 @@ def _override(raw: dict[Any, Any], override: str) -> None:
         else:
             raise InputError(f"--set {override}: {here} is a plain value and has no '{key}'")
         if depth == len(keys) - 1:
+            if isinstance(place, dict) and keys[-2:-1] == ["args"]:
+                for known in [name for name in place if _arg_name(str(name)) == _arg_name(key)]:
+                    del place[known]  # the same argument, written in another way
             place[step] = value
         else:
             if isinstance(place, dict) and place.get(step) is None:
@@ -360,8 +408,11 @@ def _override(raw: dict[Any, Any], override: str) -> None:
 
 
 def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    where = [str(part) for part in problem["loc"] if part not in ("gsm8k", "synthetic", "prompts")]
+    # A misspelt field is the cause of the one that is then missing.
+    problem = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    where = [str(part) for part in problem["loc"]]
+    if where[:1] == ["workloads"] and len(where) > 2:
+        del where[2]  # pydantic's own: the kind of the workload
     place = ".".join(where)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if problem["type"] == "extra_forbidden":

@@ -10,7 +10,7 @@ for a user's own variants as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import combinations
@@ -169,22 +169,31 @@ def compose(names: list[str]) -> Settings:
 def catalogue_parts(variant: str) -> list[str]:
     """The parts of a variant written by name: always over the baseline, `a+b` being baseline, a, b."""
     parts = [name for name in variant.split("+") if name != BASELINE]
-    moe = [name for name in parts if "moe-runner-backend" in part(name).args]
-    if len(moe) > 1:
-        raise InputError(
-            f"variant '{variant}': '{moe[0]}' and '{moe[1]}' both choose the MoE kernels; keep one of them"
-        )
-    drafters = [name for name in parts if "speculative-algorithm" in part(name).args]
-    if len(drafters) > 1:
-        raise InputError(f"variant '{variant}': '{drafters[0]}' and '{drafters[1]}' both draft; keep one of them")
+    if found := _rivals(parts):
+        raise InputError(f"variant '{variant}': {found[0]}")
     return [BASELINE, *parts]
+
+
+def _rivals(parts: Sequence[str]) -> list[str]:
+    """Parts that would overrule each other. Only the baseline is there to be overruled."""
+    found = []
+    for arg, what in (("moe-runner-backend", "choose the MoE kernels"), ("speculative-algorithm", "draft")):
+        rivals = [name for name in dict.fromkeys(parts) if name != BASELINE and arg in part(name).args]
+        if len(rivals) > 1:
+            found.append(f"'{rivals[0]}' and '{rivals[1]}' both {what}; keep one of them")
+    return found
 
 
 def contradictions(parts: list[str], args: Mapping[str, ArgValue], env: Mapping[str, str], *, device: str) -> list[str]:
     """What is impossible in a variant's resolved settings, each as a sentence that names both sides."""
-    found: list[str] = []
+    found = _rivals(parts)
     if device == "cpu":
-        found += [f"'{name}' needs a GPU and engine.device is cpu" for name in parts if part(name).needs.gpu]
+        found += [
+            f"'{name}' needs a GPU and engine.device is cpu; variants for a CPU are declared by parts that run there, "
+            "for example {name: plain} and {name: nextn, parts: [nextn]}"
+            for name in parts
+            if part(name).needs.gpu
+        ]
     for name in parts:
         for arg, reason in part(name).excludes.items():
             if args.get(arg) not in (None, False):

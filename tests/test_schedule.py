@@ -70,6 +70,36 @@ def test_cells_of_a_lost_slot_go_to_others_unless_they_wait():
         assert made.done is False
 
 
+def test_an_engine_that_starts_and_never_answers_is_not_started_for_ever():
+    made = schedule(ask(1, 2), "a")
+    for _ in range(2):
+        assert isinstance(made.order("a", 0.0), Start)
+        made.started("a", 1.0)
+        made.failed("a", hopeless=False)
+        made.ended("a")
+        made.refresh(0.0)
+    assert made.order("a", 0.0) is None
+    assert made.done
+
+
+def test_a_cell_that_is_asked_alone_is_charged_alone():
+    made = schedule(ask(1, 6), "a", "b", concurrency=3)
+    cells = made.order("a", 0.0, horizon_s=1e9).cells
+    made.started("a", 1.0)
+    made.lost("a")
+    made.refresh(1.0)
+    told = made.order("b", 1.0, horizon_s=1e9).tried
+    assert told == dict.fromkeys(cells[:3], 1)
+    made.started("b", 1.0)
+    for cell in cells[3:]:
+        answer(made, "b", cell)
+    made.lost("b")
+    made.joined("c")
+    made.refresh(2.0)
+    (first, *_) = told
+    assert made.order("c", 2.0, horizon_s=1e9).tried == told | {first: 2}
+
+
 def test_the_attempt_that_a_lost_slot_or_stint_had_begun_is_told_to_the_next():
     made = schedule(ask(1, 4), "a", "b")
     cells = made.order("a", 0.0).cells

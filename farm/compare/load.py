@@ -19,6 +19,7 @@ from farm.errors import InputError
 from farm.paths import farm_home, results_root
 
 RECORDS: Final = "requests.parquet"
+JOURNAL: Final = "journal.sqlite"
 EXTRAS: Final = ("sweep.json", "engines.json", "items.parquet")
 _HEAVY: Final = ("chunk_times_s", "chunk_tokens", "output_text")
 _TRACKING_TIMEOUT_S: Final = 10
@@ -48,6 +49,8 @@ class Results:
 def load(folder: Path) -> Results:
     """Read a results folder; only the records are required."""
     path = folder / RECORDS
+    if not path.is_file() and (folder / JOURNAL).is_file():
+        raise InputError(_without_table(folder))
     if not path.is_file():
         raise InputError(f"{folder} holds no {RECORDS}; give --results the folder that a sweep printed at its end.")
     try:
@@ -84,10 +87,22 @@ def local_folder(sweep_id: str | None) -> Path | None:
     if sweep_id is None:
         return max(folders, key=_age, default=None)
     exact = [path for path in folders if path.name == sweep_id]
-    found = exact or [path for path in folders if path.name.startswith(sweep_id)]
+    found = exact or [path for path in folders if _begins(path.name, sweep_id)]
+    if not found and sweep_id and (root / sweep_id / JOURNAL).is_file():
+        raise InputError(_without_table(root / sweep_id))
     if len(found) > 1:
         raise InputError(f"{sweep_id} fits several sweeps: {', '.join(sorted(path.name for path in found))}.")
     return found[0] if found else None
+
+
+def _begins(whole: str, begun: str) -> bool:
+    """Whether an id is meant by its beginning; the later runs of a sweep, `ID.1` and so on, are other sweeps."""
+    return whole.startswith(begun) and not whole[len(begun) :].startswith(".")
+
+
+def _without_table(folder: Path) -> str:
+    """What to do about a sweep whose journal is there and whose table is not."""
+    return f"{folder} holds no {RECORDS}, but its journal: python -m farm.tracking sync {folder.name} writes it again."
 
 
 def _age(folder: Path) -> float:
@@ -130,12 +145,13 @@ def _parent_run(client: Any, sweep_id: str | None) -> str | None:
     wanted = f"tags.`farm.sweep_id` LIKE '{sweep_id}%'" if sweep_id else "tags.`farm.sweep_id` LIKE '%'"
     runs = client.search_runs(experiments, filter_string=wanted, order_by=["attributes.start_time DESC"])
     parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    if sweep_id:
+        named = [run for run in parents if run.data.tags["farm.sweep_id"] == sweep_id]
+        parents = named or [run for run in parents if _begins(run.data.tags["farm.sweep_id"], sweep_id)]
     ids = {run.data.tags["farm.sweep_id"] for run in parents}
-    if sweep_id and sweep_id not in ids and len(ids) > 1:
+    if sweep_id and len(ids) > 1:
         raise InputError(f"{sweep_id} fits several sweeps: {', '.join(sorted(ids))}.")
-    exact = [run for run in parents if run.data.tags["farm.sweep_id"] == sweep_id]
-    chosen = exact or parents
-    return str(chosen[0].info.run_id) if chosen else None
+    return str(parents[0].info.run_id) if parents else None
 
 
 def _refuse_expressions(sweep_id: str | None) -> None:

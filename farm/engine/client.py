@@ -54,7 +54,9 @@ class EngineClient:
         await self._session.close()
 
     async def healthy(self) -> bool:
-        """Whether `/health` answers 200; false while the engine starts."""
+        """Whether `/health` answers 200; false while the engine starts, and once this client is closed."""
+        if self._session.closed:
+            return False
         try:
             async with self._session.get("/health", timeout=aiohttp.ClientTimeout(total=5)) as response:
                 return response.status == 200
@@ -142,6 +144,8 @@ class EngineClient:
     async def _request(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout: aiohttp.ClientTimeout | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session.closed:  # another cell saw this engine fail, and it is being ended
+            raise EngineGone(f"{path.partition('?')[0]}: the engine was given up")
         try:
             async with self._session.request(
                 method, path, json=body, timeout=timeout or self._session.timeout

@@ -132,7 +132,7 @@ def _signal_all(number: signal.Signals) -> None:
     for pid in descendants(os.getpid()):
         try:
             os.kill(pid, number)
-        except ProcessLookupError:
+        except OSError:  # it has ended, or is another user's
             continue
 
 

@@ -43,8 +43,9 @@ class RunningEngine:
 
     async def stop(self) -> None:
         """End the engine's whole process tree; its log no longer holds its secrets afterwards."""
-        await self.client.__aexit__(None, None, None)
+        # The engine first: its end breaks off every stream. Closing the client wakes nobody who reads one (aiohttp).
         await asyncio.to_thread(self.process.stop)
+        await self.client.__aexit__(None, None, None)
         await asyncio.to_thread(mask_log, self.process.log, self.process.secrets)
 
 

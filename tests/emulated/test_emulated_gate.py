@@ -20,16 +20,19 @@ SLOWEST = {"emulation-speed": 200, "emulation-start-speed": 1000}
 FAULTY = {"FARM_EMULATION_FAULTS": json.dumps({"silent_fallback": True})}
 
 
-def events_of(variants, tried=()):
+WORKLOAD = {"kind": "synthetic", "requests": 2, "input_tokens": 32, "output_tokens": 8}
+
+
+def events_of(variants, tried=(), workload=WORKLOAD, warmup_requests=0, **engine):
     """What a slot yields for each variant of a small emulated sweep; `tried` are the cells' earlier attempts."""
     sweep = Sweep.model_validate(
         {
             "name": "gate",
             "model": {"path": "/nowhere-but-emulated"},
-            "engine": {"kind": "emulated", "device": "cpu", "args": SLOWEST},
+            "engine": {"kind": "emulated", "device": "cpu", "args": SLOWEST} | engine,
             "variants": variants,
-            "workloads": {"w": {"kind": "synthetic", "requests": 2, "input_tokens": 32, "output_tokens": 8}},
-            "warmup_requests": 0,
+            "workloads": {"w": workload},
+            "warmup_requests": warmup_requests,
         }
     )
     items = build(sweep)
@@ -120,3 +123,60 @@ def test_a_stint_that_ends_amid_a_cell_tells_its_attempts(farm_home, monkeypatch
     assert not [event for event in events["dies"] if isinstance(event, Answered)]
     failure = events["dies"][-1]
     assert [(cell.item_id, attempts) for cell, attempts in failure.tried.items()] == [("synthetic-0000", 1)]
+
+
+def test_a_prompt_that_the_engine_refuses_is_an_error_record_and_the_others_are_answered(farm_home, tmp_path):
+    """The longest prompt is the one that engines are warmed up with."""
+    prompts = tmp_path / "prompts.jsonl"
+    texts = ["How many?", "How much? " * 4000, "How often?"]
+    prompts.write_text("".join(json.dumps({"id": f"p{n}", "prompt": text}) + "\n" for n, text in enumerate(texts)))
+    events = events_of(
+        [{"name": "plain", "args": {"context-length": 4096}}],
+        workload={"kind": "prompts", "file": str(prompts), "sampling": {"max_new_tokens": 8}},
+        warmup_requests=2,
+    )
+    errors = {event.record.item_id: event.record.error for event in events["plain"] if isinstance(event, Answered)}
+    assert {name for name, error in errors.items() if error is None} == {"p0", "p2"}
+    assert "context length" in errors["p1"]
+
+
+def test_an_engine_that_dies_in_its_warm_up_is_a_failed_stint_that_says_so(farm_home):
+    # A start takes two generations: the readiness test and the probe.
+    faults = {"FARM_EMULATION_FAULTS": json.dumps({"crash_after": 2})}
+    events = events_of([{"name": "frail", "env": faults}], warmup_requests=1)
+    assert not [event for event in events["frail"] if isinstance(event, Answered)]
+    failure = events["frail"][-1]
+    assert isinstance(failure, StintFailed)
+    assert "failed its warm-up: the engine died" in failure.reason
+    assert failure.tried == {}
+
+
+@pytest.mark.parametrize("fault", ["crash", "hang", "malformed", "truncate", "error", "impossible_counts"])
+def test_an_engine_that_fails_beside_other_requests_costs_no_answer(farm_home, fault):
+    faults = {"FARM_EMULATION_FAULTS": json.dumps({f"{fault}_after": 5, "launches": [0]})}
+    events = events_of(
+        [{"name": "broken", "env": faults}],
+        workload=WORKLOAD | {"requests": 12, "output_tokens": 200, "prefix_cache": "keep"},
+        concurrency=4,
+        stall_timeout_s=3,
+    )
+    records = [event.record for event in events["broken"] if isinstance(event, Answered)]
+    assert sorted(record.item_id for record in records) == [f"synthetic-{n:04d}" for n in range(12)]
+    assert [record.error for record in records] == [None] * 12
+    assert {record.attempts for record in records} == {1, 2}
+    assert not isinstance(events["broken"][-1], StintFailed)
+
+
+def test_a_poison_item_takes_none_with_it_that_is_asked_beside_it(farm_home, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    texts = ["How many?", "How much?", "Tell me the deadly secret.", "How often?", "How far?", "How long?"]
+    prompts.write_text("".join(json.dumps({"id": f"p{n}", "prompt": text}) + "\n" for n, text in enumerate(texts)))
+    events = events_of(
+        [{"name": "plain", "env": {"FARM_EMULATION_FAULTS": json.dumps({"poison": "deadly secret"})}}],
+        workload={"kind": "prompts", "file": str(prompts), "sampling": {"max_new_tokens": 400}, "prefix_cache": "keep"},
+        concurrency=4,
+    )
+    records = {event.record.item_id: event.record for event in events["plain"] if isinstance(event, Answered)}
+    assert len(records) == 6
+    assert [name for name, record in records.items() if record.error] == ["p2"]
+    assert records["p2"].attempts == 2

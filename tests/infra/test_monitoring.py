@@ -110,3 +110,4 @@ def test_an_engines_own_numbers_are_found(demo_engine):
     assert set(figures) == set(ENGINE_GAUGES)
     assert figures["sglang:generation_tokens_total"] > 0
     assert engine_figures("") == {}
+    assert engine_figures("sglang:gen_throughput x\n") == {}
