@@ -96,9 +96,24 @@ def test_factorial_is_every_combination(tmp_path):
             {"variants": [{"name": "v", "env": {"SGLANG_SIMULATE_ACC_LEN": "3"}}]},
             ["'v'", "SGLANG_SIMULATE_ACC_LEN", "--load-format dummy"],
         ),
+        (
+            {"variants": [{"name": "v", "parts": ["humming", "marlin"]}], "engine": {}},
+            ["'v'", "humming", "marlin", "MoE"],
+        ),
+        ({"variants": [{"name": "v", "parts": ["nextn", "dspark"]}], "engine": {}}, ["'v'", "nextn", "dspark"]),
+        ({"engine": {"kind": "emulated", "args": {"emulation-speed": 0}}}, ["engine.args.emulation-speed", "above 0"]),
         ({"workloads": {}}, ["workloads"]),
         ({"workloads": {"s": {"kind": "syntetic"}}}, ["workloads.s", "syntetic"]),
         ({"workloads": {"s": {"kind": "synthetic", "input_tokens": 0}}}, ["workloads.s.input_tokens", "not 0"]),
+        (
+            {"workloads": {"synthetic": {"kind": "synthetic", "requests": 10**9}}},
+            ["workloads.synthetic.requests", "100000"],
+        ),
+        ({"workloads": {"gsm8k": {"kind": "gsm8k", "questions": "x"}}}, ["workloads.gsm8k.questions", "'x'"]),
+        (
+            {"workloads": {"gsm8k": {"kind": "gsm8k", "sampling": {"temprature": 0}}}},
+            ["workloads.gsm8k.sampling.temprature", "did you mean 'temperature'"],
+        ),
         (
             {"engine": {"device": "cpu", "concurrency": 4}},
             ["workloads.s.prefix_cache", "keep", "disable-radix-cache"],
@@ -113,6 +128,28 @@ def test_wrong_input_is_one_sentence_with_file_field_and_fix(tmp_path, changes, 
     assert "\n" not in message
     for needle in needles:
         assert needle in message
+
+
+def test_sampling_is_laid_over_the_workloads_own(tmp_path):
+    changed = {"workloads": {"g": {"kind": "gsm8k", "sampling": {"max_new_tokens": 512}}}}
+    sampling = load(tmp_path, changed).workloads["g"].sampling
+    assert sampling.model_dump() == {"temperature": 0.6, "top_p": 0.95, "top_k": 29, "max_new_tokens": 512}
+
+
+def test_numbers_of_an_environment_are_text(tmp_path):
+    assert load(tmp_path, {"engine": {"device": "cpu", "env": {"X": 1}}}).engine.env == {"X": "1"}
+
+
+def test_a_key_given_twice_is_refused(tmp_path):
+    text = "name: a\n" + yaml.safe_dump(SMALL)
+    with pytest.raises(InputError, match="'name' is given twice"):
+        load(tmp_path, text=text)
+
+
+def test_an_override_replaces_an_argument_however_it_is_written(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(SMALL | {"engine": {"device": "cpu", "args": {"page-size": 1}}}))
+    assert load_sweep(path, ["engine.args.page_size=16"]).engine.args == {"page-size": 16}
 
 
 def test_missing_field_says_so(tmp_path):
