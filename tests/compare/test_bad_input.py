@@ -82,6 +82,22 @@ def test_folder_without_records(run, tmp_path):
     assert (status, "holds no requests.parquet" in error) == (2, True)
 
 
+def test_a_whole_id_is_that_sweep_and_no_later_run_of_it(run, write):
+    write(good(), {"sweep_id": "ee55-0123456789.1"}, "home/results/ee55-0123456789.1")
+    status, _, error = run("ee55-0123456789")
+    assert (status, "no sweep ee55-0123456789 under" in error) == (2, True)
+    assert "ee55-0123456789.1" in run("ee55-0123456789.1")[1]
+
+
+def test_a_sweep_with_a_journal_and_no_table_says_how_to_write_it(run, tmp_path):
+    folder = tmp_path / "home" / "results" / "dd44"
+    folder.mkdir(parents=True)
+    (folder / "journal.sqlite").write_bytes(b"")
+    for arguments in (["dd44"], ["--results", folder]):
+        status, _, error = run(*arguments)
+        assert (status, "farm.tracking sync dd44" in error) == (2, True)
+
+
 def test_file_that_is_no_table(run, tmp_path):
     (tmp_path / "requests.parquet").write_text("not a table")
     status, _, error = run("--results", tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -42,6 +43,19 @@ def test_interrupted(home, undisturbed, tmp_path):
     assert "Traceback" not in outcome.output
     assert len(outcome.table) >= seen
     assert drill.running_runs(home) == []
+    go_on(sweep, undisturbed, seen)
+
+
+def test_ended_by_sigterm_with_a_ray_of_its_own(home, undisturbed, tmp_path):
+    """Ray installs a handler of its own when it starts on this machine."""
+    sweep = drill.write_sweep(tmp_path, {"engine": {"args": {"emulation-speed": 20}}})
+    job = drill.start(sweep, "--nodes", "1", env={"RAY_ADDRESS": "local"})
+    seen = drill.wait_for_records(5)
+    job.signal(signal.SIGTERM)
+    outcome = job.wait()
+    assert outcome.status == 3, outcome.output
+    assert "submit the same sweep again" in outcome.output
+    assert len(outcome.table) >= seen
     go_on(sweep, undisturbed, seen)
 
 
@@ -98,3 +112,9 @@ def test_fresh_starts_anew_and_deletes_nothing(home, undisturbed, tmp_path):
     assert outcome.folder != earlier
     outcome.complete_like(undisturbed)
     assert drill.records(earlier) == kept
+    # A number that was given is never given again, and the newest run is the one that goes on.
+    shutil.move(earlier, tmp_path / "kept")
+    assert drill.run(sweep, "--fresh", "--nodes", "1").folder.name == f"{earlier.name}.2"
+    again = drill.run(sweep, "--nodes", "1")
+    assert again.folder.name == f"{earlier.name}.2"
+    assert f"{drill.CELLS} already answered" in again.output
