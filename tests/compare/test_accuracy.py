@@ -86,6 +86,14 @@ def test_wald_is_used_where_enough_pairs_are_discordant():
     assert margin_bounds(sample, 0.01).equivalence == pytest.approx(stats.norm.sf((0.01 - 1 / 1319) / error))
 
 
+@pytest.mark.parametrize("counts", [(70, 0, 3, 7), (70, 0, 4, 6), (300, 2, 3, 15), (60, 5, 1, 4)])
+def test_with_few_discordant_pairs_test_and_interval_agree(counts):
+    sample = difference(*counts)
+    low, high = difference_interval(sample)
+    assert margin_bounds(sample, -low).not_worse == pytest.approx(0.025, abs=1e-6)
+    assert margin_bounds(sample, high).not_better == pytest.approx(0.025, abs=1e-6)
+
+
 @pytest.mark.parametrize("count", [2, 10, 100])
 def test_a_few_questions_with_no_flip_are_no_proof_of_equivalence(count):
     assert margin_bounds(np.zeros(count), 0.01).equivalence > 0.05
