@@ -20,6 +20,7 @@ from farm.doctor.show import show
 from farm.doctor.verdict import FAIL, Check, Verdict
 from farm.errors import FarmError, InputError, first_line
 from farm.spec import Sweep
+from farm.workloads.build import build
 
 _START_TIMEOUT_S: Final = 60.0
 _EXAMINE_TIMEOUT_S: Final = 600.0
@@ -39,7 +40,8 @@ class Examiner:
 
 
 def main(argv: Sequence[str], sweeps: Path) -> int:
-    """Run `jobs/doctor.py`; returns its exit status: 0 every node can run the sweep, 1 one cannot, 2 bad input."""
+    """Run `jobs/doctor.py`; returns its exit status: 0 every node can run the sweep, 1 one cannot or the driver lacks
+    its data, 2 bad input."""
     console = Console(soft_wrap=True)
     arguments = _arguments(argv)
     try:
@@ -49,16 +51,28 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
         # Standard output is for the report alone, which another program may read.
         Console(stderr=True).print(Text(f"error: {error}"), style="bold red", highlight=False, soft_wrap=True)
         return error.exit_status
-    can_run = bool(verdicts) and all(verdict.can_run for verdict in verdicts)
+    data_problem = _data_problem(sweep)
+    can_run = bool(verdicts) and all(verdict.can_run for verdict in verdicts) and data_problem is None
     if arguments.json:
-        report = {"sweep": sweep.name, "can_run": can_run, "without_slot": apart}
+        report = {"sweep": sweep.name, "can_run": can_run, "data_problem": data_problem, "without_slot": apart}
         print(json.dumps(report | {"nodes": [verdict.as_json() for verdict in verdicts]}, indent=1))
         return int(not can_run)
     show(verdicts, console)
     for line in apart:
         console.print(Text(line), highlight=False)
     console.print(Text(f"sweep {sweep.name}: {_summary(verdicts)}", "bold"), highlight=False)
+    if data_problem:
+        console.print(Text(f"its questions cannot be had here: {data_problem}", "bold red"), highlight=False)
     return int(not can_run)
+
+
+def _data_problem(sweep: Sweep) -> str | None:
+    """Why the driver cannot read the sweep's workloads; nodes get them from it."""
+    try:
+        build(sweep)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def _summary(verdicts: Sequence[Verdict]) -> str:

@@ -167,8 +167,9 @@ def test_a_hub_model_is_found_in_the_cache(quickstart, monkeypatch, tmp_path, sh
 
 @pytest.mark.skipif(open_gpu(0) is not None, reason="this machine has a GPU")
 def test_a_gpu_sweep_finds_no_node_here(ray_cluster, farm_home):
-    done = doctor("ling-flash-ladder", "--json", env=ray_cluster.env)
+    done = doctor("ling-flash-ladder", "--set", "workloads.gsm8k.source=/nowhere", "--json", env=ray_cluster.env)
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert not report["can_run"]
     assert "none of the cluster's 2 nodes has a GPU" in report["without_slot"][0]
+    assert "/nowhere" in report["data_problem"]
