@@ -12,6 +12,7 @@ from support import CPU_ENGINE, HOME, AskedEngine, Cluster, free_port, quickstar
 RUN_TOGETHER = {
     "conformance": "demo_engine",
     "doctor": "ray_cluster",
+    "drills": "ray_cluster",
     "test_emulated_sweep.py": "ray_cluster",
     "test_history.py": "ray_cluster",
     "test_monitoring.py": "ray_cluster",
@@ -19,6 +20,7 @@ RUN_TOGETHER = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Say what must run in one process when the suite is spread over several (`-n 2 --dist loadgroup`).
 

@@ -40,8 +40,8 @@ def environment(cluster, farm_home, **extra):
     return cluster.env | {"FARM_HOME": str(farm_home), "MLFLOW_TRACKING_URI": ""} | extra
 
 
-def engines_left():
-    """Process ids of engines of these sweeps that still run."""
+def engines_left(farm_home):
+    """Process ids of engines of this test's sweeps that still run."""
     listed = subprocess.run(["pgrep", "-f", "farm.engine.emulated|engine/guard.py"], capture_output=True, text=True)
     left = []
     for pid in listed.stdout.split():
@@ -49,7 +49,7 @@ def engines_left():
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
-        if b"/engines/drill-" in environment:
+        if f"{farm_home}/engines/".encode() in environment:
             left.append(pid)
     return left
 
@@ -80,7 +80,7 @@ def test_two_nodes_share_a_sweep_and_keep_pairs_together(ray_cluster, sweep, far
     assert table[table["variant"] == "baseline"]["verify_rounds"].isna().all()
     assert "EMULATED" in done.stdout.upper()
     assert "farm.compare" in done.stdout
-    assert engines_left() == []
+    assert engines_left(farm_home) == []
     # Submitted again, nothing is asked twice.
     again = run_sweep(sweep, env=environment(ray_cluster, farm_home))
     assert again.returncode == 0

@@ -112,7 +112,7 @@ def test_settings_reach_the_items(folder):
     settings = workload(folder, thinking=False, sampling={"temperature": 0, "max_new_tokens": 64})
     item = gsm8k.items(settings)[0]
     assert item.template_kwargs == {"enable_thinking": False}
-    assert item.sampling == {"temperature": 0.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 64}
+    assert item.sampling == {"temperature": 0.0, "top_p": 0.95, "top_k": 29, "max_new_tokens": 64}
 
 
 @pytest.mark.parametrize(
