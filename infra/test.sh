@@ -18,5 +18,5 @@ if [ ${#missing[@]} != 0 ]; then
 fi
 bash infra/setup.sh
 bash infra/cpu-engine/build.sh
-# The suite waits more than it computes: two processes share it, as tests/conftest.py groups it.
-exec "$FARM_HOME/envs/farm/bin/python" -m pytest -n 2 --dist loadgroup "$@"
+# The suite waits more than it computes: two processes share it, file by file. Tests judge their own engines only.
+exec "$FARM_HOME/envs/farm/bin/python" -m pytest -n 2 --dist loadfile "$@"

@@ -8,30 +8,6 @@ import tempfile
 import pytest
 from support import CPU_ENGINE, HOME, AskedEngine, Cluster, free_port, quickstart_sweep
 
-# Tests that start a Ray of their own, or ask for the shared engine under another name.
-RUN_TOGETHER = {
-    "conformance": "demo_engine",
-    "doctor": "ray_cluster",
-    "drills": "ray_cluster",
-    "test_emulated_sweep.py": "ray_cluster",
-    "test_history.py": "ray_cluster",
-    "test_monitoring.py": "ray_cluster",
-    "test_prewarm.py": "ray_cluster",
-}
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """Say what must run in one process when the suite is spread over several (`-n 2 --dist loadgroup`).
-
-    Two Ray clusters at a time would be in each other's way, and an engine that tests share is started once. All else
-    keeps together by file.
-    """
-    for item in items:
-        places = {"ray_cluster", "demo_engine"} & set(item.fixturenames) | RUN_TOGETHER.keys() & set(item.path.parts)
-        groups = sorted({RUN_TOGETHER.get(place, place) for place in places}, reverse=True)
-        item.add_marker(pytest.mark.xdist_group(groups[0] if groups else str(item.path)))
-
 
 @pytest.fixture(scope="session")
 def cpu_engine():

@@ -12,7 +12,7 @@ import yaml
 from support import GSM8K, REPOSITORY, run_sweep, sweep_command
 
 SWEEP = {
-    "name": "drill",
+    "name": f"job{os.getpid()}",  # of this process alone: engines are known by their sweep
     "model": {"path": "inclusionAI/Ling-3.0-flash-fp4"},
     "engine": {"kind": "emulated", "args": {"emulation-speed": 200}},
     "variants": ["baseline", "humming+fp8-head+nextn"],
@@ -40,8 +40,8 @@ def environment(cluster, farm_home, **extra):
     return cluster.env | {"FARM_HOME": str(farm_home), "MLFLOW_TRACKING_URI": ""} | extra
 
 
-def engines_left(farm_home):
-    """Process ids of engines of this test's sweeps that still run."""
+def engines_left(sweep_id):
+    """Process ids of a sweep's engines that still run."""
     listed = subprocess.run(["pgrep", "-f", "farm.engine.emulated|engine/guard.py"], capture_output=True, text=True)
     left = []
     for pid in listed.stdout.split():
@@ -49,7 +49,7 @@ def engines_left(farm_home):
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
-        if f"{farm_home}/engines/".encode() in environment:
+        if f"/engines/{sweep_id}/".encode() in environment:
             left.append(pid)
     return left
 
@@ -80,7 +80,7 @@ def test_two_nodes_share_a_sweep_and_keep_pairs_together(ray_cluster, sweep, far
     assert table[table["variant"] == "baseline"]["verify_rounds"].isna().all()
     assert "EMULATED" in done.stdout.upper()
     assert "farm.compare" in done.stdout
-    assert engines_left(farm_home) == []
+    assert engines_left(only_result(farm_home).name) == []
     # Submitted again, nothing is asked twice.
     again = run_sweep(sweep, env=environment(ray_cluster, farm_home))
     assert again.returncode == 0

@@ -23,7 +23,8 @@ from farm.engine import guard
 
 CELL = ["variant", "workload", "item_id", "repeat"]
 SWEEP = {
-    "name": "drill",
+    # Of this process alone: another one may run the same drill beside it, and engines are known by their sweep.
+    "name": f"drill{os.getpid()}",
     "model": {"path": "inclusionAI/Ling-3.0-flash-fp4"},
     # A request takes some tenths of a second, a start little more than that of its process.
     "engine": {
