@@ -30,7 +30,7 @@ def there(server, monkeypatch):
 def check_runs(server, undisturbed):
     """All runs are there, ended, with every figure and file."""
     client = MlflowClient(server.url)
-    experiment = client.get_experiment_by_name("drill")
+    experiment = client.get_experiment_by_name(drill.SWEEP["name"])
     sweep_id = drill.results_folder().name
     runs = client.search_runs([experiment.experiment_id], f"tags.`farm.sweep_id` = '{sweep_id}'")
     assert sorted(run.data.tags["farm.role"] for run in runs) == ["sweep"] + ["variant"] * 4
@@ -91,7 +91,7 @@ def test_no_run_goes_on_in_mlflow_when_its_driver_is_gone(there, home, tmp_path,
     job.wait()
     drill.until(lambda: not drill.running_runs(home, there.url), "the runs to end")
     client = MlflowClient(there.url)
-    experiment = client.get_experiment_by_name("drill")
+    experiment = client.get_experiment_by_name(drill.SWEEP["name"])
     sweep_id = drill.results_folder().name
     runs = client.search_runs([experiment.experiment_id], f"tags.`farm.sweep_id` = '{sweep_id}'")
     answered = sum(run.data.metrics["cells/answered"] for run in runs if run.data.tags["farm.role"] == "sweep")

@@ -58,7 +58,7 @@ def test_secrets_reach_engines_and_nothing_else(home, tmp_path):
     assert not [name for name, secret in SECRETS.items() if secret in text]
 
     client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
-    runs = client.search_runs([client.get_experiment_by_name("drill").experiment_id])
+    runs = client.search_runs([client.get_experiment_by_name(drill.SWEEP["name"]).experiment_id])
     assert len(runs) == 5
     shown = "".join(str((run.data.params, run.data.tags, run.info)) for run in runs)
     assert not [name for name, secret in SECRETS.items() if secret in shown]
