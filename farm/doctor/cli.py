@@ -46,12 +46,12 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
     arguments = _arguments(argv)
     try:
         sweep = chosen_sweep(arguments, sweeps)
+        data_problem = _data_problem(sweep)
         verdicts, apart = examine_all(sweep, arguments.nodes, bandwidth_probe=not arguments.skip_bandwidth)
     except FarmError as error:
         # Standard output is for the report alone, which another program may read.
         Console(stderr=True).print(Text(f"error: {error}"), style="bold red", highlight=False, soft_wrap=True)
         return error.exit_status
-    data_problem = _data_problem(sweep)
     can_run = bool(verdicts) and all(verdict.can_run for verdict in verdicts) and data_problem is None
     if arguments.json:
         report = {"sweep": sweep.name, "can_run": can_run, "data_problem": data_problem, "without_slot": apart}

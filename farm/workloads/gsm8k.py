@@ -11,6 +11,7 @@ of the data set (`<<48/2=24>>`) are taken out of the examples: they train a calc
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +25,9 @@ from farm.workloads.grading import gold_answer
 from farm.workloads.items import Item
 from farm.workloads.jsonl import checked_id, read_rows
 
+HUB_NAME: Final = "openai/gsm8k"
+FOLDER_VARIABLE: Final = "FARM_GSM8K"
+"""Names the folder that holds GSM8K on this machine, for all sweeps whose source is the hub's data set."""
 # Files of the package: name -> (test, train).
 BUILTINS: Final = {"gsm-mini": ("demo/data/gsm-mini.jsonl", "demo/data/gsm-mini-train.jsonl")}
 # How the files of a split may be called in a folder, the published ones and those of a clone of the hub's repository.
@@ -111,11 +115,14 @@ def _fields(place: str, row: dict[str, Any]) -> tuple[str, str]:
 def _rows(source: str, split: str) -> list[Row]:
     if source.startswith("builtin:"):
         return _jsonl(_builtin(source, split))
-    if not source.startswith(("/", "~", "$", ".")):
+    named = os.environ.get(FOLDER_VARIABLE) if source == HUB_NAME else None
+    if not named and not source.startswith(("/", "~", "$", ".")):
         return hub.rows(source, "main", split)
-    folder = Path(expand(source))
-    if not folder.is_dir():
-        raise InputError(f"source: {folder} is no folder; name the folder that holds test.jsonl and train.jsonl")
+    folder = Path(expand(named or source))
+    if not folder.is_dir() or (named and not folder.is_absolute()):
+        where = f"{FOLDER_VARIABLE}: " if named else ""
+        what = "is no absolute path" if folder.is_dir() else "is no folder"
+        raise InputError(f"source: {where}{folder} {what}; name the folder that holds test.jsonl and train.jsonl")
     for spelling in SPELLINGS:
         found = sorted(folder.glob(spelling.format(split)))
         if found:

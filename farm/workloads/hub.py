@@ -77,7 +77,8 @@ def _how_to_get(name: str, config: str, split: str, error: Exception) -> str:
         f"source: {split} of {name} (config {config}) is not in the local cache and cannot be loaded from the hub: "
         f"{_short(error)}. On a machine with internet, run `hf download {name} --repo-type dataset --local-dir gsm8k`, "
         "copy the folder here and set `source` to its absolute path; a folder with test.jsonl and train.jsonl does as "
-        "well, and `source: builtin:gsm-mini` needs no download"
+        "well. FARM_GSM8K names such a folder once for all sweeps, in the environment that Ray was started with. "
+        "`source: builtin:gsm-mini` needs no download"
     )
 
 

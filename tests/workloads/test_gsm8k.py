@@ -40,6 +40,7 @@ def no_hub(tmp_path, monkeypatch):
         free.bind(("127.0.0.1", 0))
         monkeypatch.setattr(datasets.config, "HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.delenv("FARM_GSM8K", raising=False)
 
 
 def workload(source, **settings):
@@ -163,9 +164,25 @@ def test_without_cache_and_hub_the_error_says_how_to_get_the_data(no_hub, monkey
     assert message.startswith("source: train of openai/gsm8k (config main)")
     assert "hf download openai/gsm8k --repo-type dataset" in message
     assert "set `source`" in message
+    assert "FARM_GSM8K" in message
     assert "builtin:gsm-mini" in message
     assert ("HF_HUB_OFFLINE" in message) is offline
     assert datasets.config.HF_HUB_OFFLINE is offline
+
+
+def test_one_variable_names_the_folder_for_all_sweeps_that_ask_the_hubs_data(folder, no_hub, monkeypatch):
+    monkeypatch.setenv("FARM_GSM8K", str(folder))
+    assert digest(gsm8k.items(workload("openai/gsm8k"))) == digest(gsm8k.items(workload(folder)))
+    with pytest.raises(InputError, match="somebody/else"):
+        gsm8k.items(workload("somebody/else"))
+
+
+@pytest.mark.parametrize("named", ["/nowhere/at-all", "."])
+def test_a_variable_that_names_no_folder_is_named_itself(folder, monkeypatch, named):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("FARM_GSM8K", named)
+    with pytest.raises(InputError, match=r"^source: FARM_GSM8K: .* is no "):
+        gsm8k.items(workload("openai/gsm8k"))
 
 
 def test_the_builtin_questions_have_exact_answers():
