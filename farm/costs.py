@@ -16,6 +16,7 @@ from farm.records import CellKey
 
 Place = tuple[str, str]  # workload and item id
 
+_GUESSED_START_S: Final = 60.0
 _TRUSTED: Final = 5  # records of this sweep from which its own speed replaces an earlier sweep's
 _SLOT_PRIOR: Final = 10  # records' worth of belief that a slot is as fast as the others
 _TEXT_PRIOR: Final = 20.0  # records from which the length of a question says something about its answer's
@@ -70,13 +71,13 @@ class Costs:
         tokens: what is known of an item beforehand: exact output lengths, where the workload fixes them.
         lengths: characters of each item's question, the feature that predicts an unknown answer's length.
         prior_cell_s: seconds of a cell before anything was measured, by workload.
-        prior_start_s: seconds of an engine start before one was seen.
+        prior_start_s: published seconds of an engine start; null where nothing is published.
     """
 
     tokens: Mapping[Place, float] = field(default_factory=dict)
     lengths: Mapping[Place, float] = field(default_factory=dict)
     prior_cell_s: Mapping[str, float] = field(default_factory=dict)
-    prior_start_s: float = 60.0
+    prior_start_s: float | None = None
     _unfinished: dict[str, float] = field(default_factory=dict)
     _seen: dict[Place, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _line: dict[str, _Line] = field(default_factory=lambda: defaultdict(_Line))
@@ -86,6 +87,7 @@ class Costs:
         default_factory=lambda: defaultdict(lambda: defaultdict(_Sum))
     )
     _starts: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _earlier_starts: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
 
     def learn(self, cell: CellKey, slot: str, tokens: int, took_s: float) -> None:
         """Take over what one cell of this sweep took on a slot."""
@@ -107,8 +109,12 @@ class Costs:
                 self._unfinished[cell.workload] += so_far_s / rate
 
     def learn_start(self, variant: str, took_s: float) -> None:
-        """Take over what one engine start took."""
+        """Take over what one engine start of this sweep took."""
         self._starts[variant].add(1, took_s)
+
+    def learn_earlier_start(self, variant: str, took_s: float) -> None:
+        """Take over what an engine start of an earlier sweep took."""
+        self._earlier_starts[variant].add(1, took_s)
 
     def cell_s(self, cell: CellKey) -> float:
         """Predicted seconds of a cell on a slot of usual speed."""
@@ -118,13 +124,17 @@ class Costs:
         return rate * self._tokens_of((cell.workload, cell.item_id))
 
     def start_s(self, variant: str) -> float:
-        """Predicted seconds of an engine start."""
-        known = self._starts.get(variant)
-        if known is None and self._starts:
-            known = _Sum()
-            for each in self._starts.values():
-                known.add(each.tokens, each.seconds)
-        return known.seconds / known.tokens if known else self.prior_start_s
+        """Predicted seconds of an engine start, a guess if need be."""
+        return self.expected_start_s(variant) or _GUESSED_START_S
+
+    def expected_start_s(self, variant: str) -> float | None:
+        """Seconds of an engine start by this sweep's starts, earlier sweeps' or the published figure; null where there
+        is none of them. A variant's own starts come first, then those of the others."""
+        for starts in (self._starts, self._earlier_starts):
+            known = [starts[variant]] if variant in starts else list(starts.values())
+            if known:
+                return sum(each.seconds for each in known) / sum(each.count for each in known)
+        return self.prior_start_s
 
     def slowness(self, slot: str) -> float:
         """How many times as long as usual a cell takes on a slot, drawn to 1 while little is known."""

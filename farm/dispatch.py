@@ -11,11 +11,12 @@ from typing import Any, Final
 import ray
 
 from farm.cluster import Crew
+from farm.engine.phases import Phase
 from farm.errors import first_line
-from farm.events import Answered, EngineReport, Event, StintFailed
+from farm.events import Answered, EngineReady, EngineReport, EngineStarting, Event, StintFailed
 from farm.journal import Journal
 from farm.monitoring import Meters
-from farm.progress import Progress
+from farm.progress import Progress, span
 from farm.records import Record
 from farm.results import write_file
 from farm.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
@@ -52,7 +53,6 @@ class Dispatcher:
     problems: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     _streams: dict[Any, str] = field(default_factory=dict)
-    _ordered_s: dict[str, float] = field(default_factory=dict)
     _back_by_s: dict[str, float] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _shown: float = field(default_factory=time.monotonic)
@@ -115,9 +115,9 @@ class Dispatcher:
                     assert slot not in busy
                     stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells, tried)
                     self._streams[stream] = slot
-                    self._ordered_s[slot] = time.monotonic()
                     self.meters.starting(slot, variant)
-                    self.progress.doing(slot, f"{variant}: starting the engine for about {len(expected)} cells")
+                    phase = Phase(f"starting the engine for about {len(expected)} cells")
+                    self.progress.starting(slot, variant, phase, 0.0, self.schedule.costs.expected_start_s(variant))
                 case Feed(cells, tried):
                     worker.feed.remote(cells, tried)
                 case Finish():
@@ -168,10 +168,17 @@ class Dispatcher:
             self.progress.record(slot, record)
             self.meters.record(slot, record)
         for slot, event in events:
-            if isinstance(event, EngineReport):
-                self._note_engine(slot, event)
-            elif isinstance(event, StintFailed):
-                self._fail(slot, event)
+            match event:
+                case EngineReport():
+                    self._note_engine(slot, event)
+                case EngineStarting(variant, phase, elapsed_s):
+                    expected_s = self.schedule.costs.expected_start_s(variant)
+                    self.progress.starting(slot, variant, phase, elapsed_s, expected_s)
+                case EngineReady(variant, took_s):
+                    self.schedule.started(slot, took_s)
+                    self.progress.doing(slot, f"{variant}: measuring (engine ready after {span(took_s)})")
+                case StintFailed():
+                    self._fail(slot, event)
 
     def _placed(self, slot: str, record: Record) -> Record:
         """The record, marked if a partner cell was answered elsewhere: such a pair holds a node difference too."""
@@ -193,9 +200,6 @@ class Dispatcher:
             values["telemetry"] = str(table.relative_to(self.folder))
         self.journal.note_engine(report.engine_id, values)
         self.meters.engine(values)
-        if values["status"] == "started":
-            self.schedule.started(slot, time.monotonic() - self._ordered_s[slot])
-            self.progress.doing(slot, f"{values['variant']}: measuring (engine ready after {values['start_s']:.0f} s)")
 
     def _fail(self, slot: str, failure: StintFailed) -> None:
         self.problems.append(f"{failure.variant} on {slot}: {failure.reason}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from farm.engine.phases import Phase
 from farm.records import CellKey, Record
 from farm.spec import Sweep
 from farm.workloads.items import Item
@@ -19,6 +20,23 @@ class EngineReport:
     values: dict[str, Any]
     log: str | None = None  # the engine's log, once it has ended
     telemetry: bytes | None = None  # its GPU's readings as a Parquet file, once it has ended
+
+
+@dataclass(frozen=True)
+class EngineStarting:
+    """What an engine is doing on its way to the first measured request, `elapsed_s` after its launch."""
+
+    variant: str
+    phase: Phase
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class EngineReady:
+    """An engine is proven, warm, and measured from now on; `took_s` counts from its launch."""
+
+    variant: str
+    took_s: float
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,7 @@ class StintFailed:
     tried: Mapping[CellKey, int] = field(default_factory=dict)
 
 
-Event = Answered | EngineReport | StintFailed
+Event = Answered | EngineReport | EngineStarting | EngineReady | StintFailed
 
 
 @dataclass(frozen=True)

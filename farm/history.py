@@ -20,7 +20,6 @@ SPARK_START_S: Final = 480.0
 SPARK_QUESTION_S: Final = 15.2
 SPARK_TPOT_S: Final = 0.0277
 SPARK_PREFILL_TOKENS_PER_S: Final = 3300.0
-_CPU_START_S: Final = 60.0
 _EARLIER_SWEEPS: Final = 8
 _EARLIER_RECORDS: Final = 50_000
 _COLUMNS: Final = ["variant", "workload", "item_id", "repeat", "completion_tokens", "latency_s"]
@@ -41,11 +40,11 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
             lengths[name, item.item_id] = float(len(item.shown_prompt))
             if item.sampling.get("ignore_eos"):
                 tokens[name, item.item_id] = float(item.sampling["max_new_tokens"])
-    start_s = SPARK_START_S if sweep.engine.device == "cuda" else _CPU_START_S
     # Costs are seconds on the driver's clock, where an emulated minute passes faster.
     speed = sweep.engine.speed
     prior_s = {name: seconds / speed for name, seconds in _prior_cell_s(sweep, items).items()}
-    costs = Costs(tokens, lengths, prior_s, start_s / speed)
+    start_s = SPARK_START_S / speed if sweep.engine.device == "cuda" else None
+    costs = Costs(tokens, lengths, prior_s, start_s)
     for folder, described in _earlier(sweep, items, results):
         _learn(costs, folder, described, sweep, items)
     return costs
@@ -104,3 +103,16 @@ def _learn(
         if row["workload"] in here and row["latency_s"] is not None:
             cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
             costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / sweep.engine.speed)
+    _learn_starts(costs, folder, sweep)
+
+
+def _learn_starts(costs: Costs, folder: Path, sweep: Sweep) -> None:
+    try:
+        engines = json.loads((folder / "engines.json").read_text(encoding="utf-8"))
+        # An emulated start's own seconds are its model's; the others are those until the first measured request.
+        name = "start_s" if sweep.engine.kind == "emulated" else "ready_s"
+        starts = [(str(one["variant"]), float(one[name])) for one in engines if one.get(name) is not None]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    for variant, took_s in starts:
+        costs.learn_earlier_start(variant, took_s / sweep.engine.speed)

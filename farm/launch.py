@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import socket
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,10 @@ from farm.engine.emulated.answers import write_answers
 from farm.engine.evidence import read_processes
 from farm.engine.gate import evidence_folder, start_proven
 from farm.engine.needs import check_needs
+from farm.engine.phases import OnPhase
 from farm.engine.running import RunningEngine
 from farm.errors import EngineStartError, FarmError, VariantNotActive
-from farm.events import Assignment, EngineReport
+from farm.events import Assignment, EngineReport, Event
 from farm.figures import start_times, surroundings
 from farm.paths import farm_home
 from farm.secrets import masked
@@ -42,19 +44,14 @@ class Launched:
 
 @dataclass
 class Launcher:
-    """Launches a slot's engines one after another."""
+    """Launches a slot's engines one after another, and hands what becomes known of each to `report`."""
 
     name: str
     assignment: Assignment
+    report: Callable[[Event], None]
     _launches: int = 0
-    _reports: list[EngineReport] = field(default_factory=list)
 
-    def take_reports(self) -> list[EngineReport]:
-        """What became known of engines since this was last asked."""
-        taken, self._reports = self._reports, []
-        return taken
-
-    async def start(self, variant_name: str) -> Launched:
+    async def start(self, variant_name: str, on_phase: OnPhase) -> Launched:
         """Start an engine and hold it against what its variant declares.
 
         Raises:
@@ -82,14 +79,14 @@ class Launcher:
         seen = must_be_seen(sweep.args_of(variant), sweep.env_of(variant))
         try:
             await self._check_needs(variant)
-            engine, evidence = await start_proven(command, log, sweep.engine, seen)
+            engine, evidence = await start_proven(command, log, sweep.engine, seen, on_phase)
         except FarmError as error:
             failed = report | {
                 "status": "not-active" if isinstance(error, VariantNotActive) else "failed",
                 "reason": str(error),
                 "evidence": {"source": "processes", "processes": read_processes(evidence_folder(log))},
             }
-            self._reports.append(EngineReport(engine_id, failed, _log_text(log)))
+            self.report(EngineReport(engine_id, failed, _log_text(log)))
             raise
         report |= {
             "status": "started",
@@ -99,7 +96,7 @@ class Launcher:
             "server_info": engine.server_info,
             "evidence": evidence,
         }
-        self._reports.append(EngineReport(engine_id, report))
+        self.report(EngineReport(engine_id, report))
         return Launched(engine_id, engine, report, self._telemetry())
 
     async def stop(self, launched: Launched, *, requests: int) -> None:
@@ -111,9 +108,7 @@ class Launcher:
         values = launched.report | {"status": "stopped" if alive else "died", "requests": requests}
         if not alive:
             values["reason"] = engine.process.explain()
-        self._reports.append(
-            EngineReport(launched.engine_id, values, _log_text(engine.process.log), as_parquet(readings))
-        )
+        self.report(EngineReport(launched.engine_id, values, _log_text(engine.process.log), as_parquet(readings)))
 
     def _telemetry(self) -> Telemetry | None:
         """Readings of this slot's GPU; an emulated engine gives its own, and one on the CPU has none."""

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from farm.doctor import problems, quick_checks
+from farm.engine.phases import OnPhase, Phase
 from farm.engine.running import RunningEngine
 from farm.engine.stream import Answer
 from farm.errors import (
@@ -30,7 +31,7 @@ from farm.errors import (
     StreamBroken,
     VariantNotActive,
 )
-from farm.events import Answered, Assignment, Event, StintFailed
+from farm.events import Answered, Assignment, EngineReady, EngineStarting, Event, StintFailed
 from farm.figures import graded, measured
 from farm.launch import Launched, Launcher
 from farm.prompts import Prompts
@@ -68,13 +69,14 @@ class EngineSlot:
     _waiting: deque[CellKey] = field(default_factory=deque)
     _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts of cells without a record
     _suspects: deque[CellKey] = field(default_factory=deque)  # to be asked alone: engine or node failed amid them
-    _fed: asyncio.Event = field(default_factory=asyncio.Event)
+    _events: deque[Event] = field(default_factory=deque)  # to be yielded, records apart
+    _news: asyncio.Event = field(default_factory=asyncio.Event)  # something was fed or is to be yielded
     _finishing: bool = False
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self._prompts = Prompts(self.assignment.items)
-        self._launcher = Launcher(self.name, self.assignment)
+        self._launcher = Launcher(self.name, self.assignment, self._report)
 
     def check(self) -> None:
         """Find what is missing on this node before anything expensive starts.
@@ -93,7 +95,8 @@ class EngineSlot:
         cells: Sequence[CellKey],
         tried: Mapping[CellKey, int] = MappingProxyType({}),
     ) -> AsyncIterator[Event]:
-        """Answer cells of one variant until `finish`; yields each record as it is complete, and reports of the engines.
+        """Answer cells of one variant until `finish`; yields each record as it is complete, what an engine that starts
+        is doing, and reports of the engines.
 
         Cells that were fed and are not yielded when it ends have no answer; a `StintFailed` says why.
 
@@ -110,19 +113,14 @@ class EngineSlot:
         self._tried = dict(tried)
         failure: FarmError | None = None
         try:
-            await self._engine(variant)
-            for report in self._launcher.take_reports():
-                yield report
-            async for answered in self._answer_all():
-                for report in self._launcher.take_reports():
-                    yield report
-                yield answered
+            async for event in self._work(variant):
+                yield event
         except FarmError as error:
             failure = error
         finally:
             await self.close()
-        for report in self._launcher.take_reports():
-            yield report
+        while self._events:
+            yield self._events.popleft()
         if failure is not None:
             hopeless = isinstance(failure, VariantNotActive | InputError)
             yield StintFailed(variant, str(failure), hopeless, self._tried)
@@ -131,12 +129,12 @@ class EngineSlot:
         """More cells for the variant that runs, and their earlier attempts as in `run`."""
         self._waiting.extend(cells)
         self._tried.update(tried)
-        self._fed.set()
+        self._news.set()
 
     def finish(self) -> None:
         """End the stint once the cells that were fed are answered."""
         self._finishing = True
-        self._fed.set()
+        self._news.set()
 
     async def engine_metrics(self) -> str:
         """The running engine's `/metrics`; empty when no engine runs, or it has none."""
@@ -154,33 +152,38 @@ class EngineSlot:
                 await asyncio.gather(current.flushing, return_exceptions=True)
             await self._launcher.stop(current.launched, requests=current.sequence)
 
-    async def _answer_all(self) -> AsyncIterator[Answered]:
-        """Keep `concurrency` cells in the engine. At 1, the next request waits until the record has been taken over,
-        so that no work of the farm's runs beside a measured request.
+    def _report(self, event: Event) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    async def _work(self, variant: str) -> AsyncIterator[Event]:
+        """Start the engine, then keep `concurrency` cells in it. At 1, the next request waits until the record has been
+        taken over, so that no work of the farm's runs beside a measured request.
 
         A cell whose engine or node failed beside others is asked again alone: a poison item then takes no other cell
         with it, and is charged its own attempts only.
         """
-        running: set[asyncio.Task[Answered | None]] = set()
+        running: set[asyncio.Task[Answered | None]] = {asyncio.create_task(self._started(variant))}
         limit = self.assignment.sweep.engine.concurrency
+        alone = True  # nothing else is begun before what runs has ended
         try:
             while True:
-                self._fed.clear()
-                while len(running) < limit and self._waiting and not self._suspects:
+                while not alone and len(running) < limit and self._waiting and not self._suspects:
                     cell = self._waiting.popleft()
                     if limit > 1 and self._tried.get(cell):
                         self._suspects.append(cell)
                     else:
                         running.add(asyncio.create_task(self._answer(cell)))
-                alone = bool(self._suspects) and not running
-                if alone:
+                if self._suspects and not running:
                     running.add(asyncio.create_task(self._answer(self._suspects.popleft())))
+                    alone = True
                 if not running and self._finishing:
                     return
-                if alone or len(running) == limit:
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                else:
-                    done, running = await self._wait_with_room(running)
+                done, running = await self._wait(running)
+                self._news.clear()
+                alone = alone and bool(running)
+                while self._events:
+                    yield self._events.popleft()
                 # What was answered comes before what failed: the failure ends this.
                 for task in sorted(done, key=lambda task: task.exception() is not None):
                     if (answered := task.result()) is not None:
@@ -190,16 +193,19 @@ class EngineSlot:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _wait_with_room(
+    async def _wait(
         self, running: set[asyncio.Task[Answered | None]]
     ) -> tuple[set[asyncio.Task[Answered | None]], set[asyncio.Task[Answered | None]]]:
-        """Wait for an answer or for more cells, whichever comes first."""
-        fed = asyncio.create_task(self._fed.wait())
+        """Wait for an answer or for news, whichever comes first."""
+        news = asyncio.create_task(self._news.wait())
         try:
-            done, _ = await asyncio.wait({*running, fed}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({*running, news}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            fed.cancel()
+            news.cancel()
         return {task for task in running if task in done}, {task for task in running if task not in done}
+
+    async def _started(self, variant: str) -> None:
+        await self._engine(variant)
 
     async def _answer(self, cell: CellKey) -> Answered | None:
         """One cell, on a fresh engine if the first one fails it; what no engine answers becomes an error record.
@@ -266,18 +272,33 @@ class EngineSlot:
         """The engine that runs, else a fresh one; cells that wait at the same time share its start."""
         async with self._changing:
             if self._current is None:
-                self._current = _Current(await self._launcher.start(variant))
-                client = self._current.engine.client
+                begun = time.monotonic()
+
+                def on_phase(phase: Phase) -> None:
+                    self._report(EngineStarting(variant, phase, time.monotonic() - begun))
+
+                self._current = _Current(await self._launcher.start(variant, on_phase))
                 try:
-                    for cell in self._expected:
-                        # What is refused here is refused when it is asked, and recorded then.
-                        with contextlib.suppress(RequestRefused):
-                            await self._prompts.prepare(client, [cell])
-                    await self._prompts.warm_up(client, self._expected, self.assignment.sweep.warmup_requests)
+                    await self._prepare(self._current, on_phase)
                 except (EngineGone, StreamBroken) as error:
                     why = await self._current.engine.why(error)
                     raise EngineStartError(f"the engine started and failed its warm-up: {why}") from error
+                ready_s = self._current.launched.report["ready_s"] = time.monotonic() - begun
+                self._report(EngineReady(variant, ready_s))
             return self._current
+
+    async def _prepare(self, current: _Current, on_phase: OnPhase) -> None:
+        """Make the prompts of the cells that are expected, and warm the engine up with their shapes."""
+        client, sweep = current.engine.client, self.assignment.sweep
+        on_phase(Phase("tokenizing prompts"))
+        for cell in self._expected:
+            # What is refused here is refused when it is asked, and recorded then.
+            with contextlib.suppress(RequestRefused):
+                await self._prompts.prepare(client, [cell])
+        limit_s = sweep.engine.start_timeout_s
+        await self._prompts.warm_up(
+            client, self._expected, sweep.warmup_requests, start_timeout_s=limit_s, on_phase=on_phase
+        )
 
     async def _discard(self, failed: _Current) -> None:
         """Stop a failed engine, unless another cell that saw it fail has done so."""

@@ -147,7 +147,9 @@ async def _generate(command: EngineCommand, log: Path, sweep: Sweep) -> None:
     try:
         # A prompt of some length compiles what prefill needs and single tokens do not.
         ids = await engine.client.tokenize_text("Count the baskets of every tree. " * _PROMPT_TOKENS)
-        await engine.client.generate(ids[:_PROMPT_TOKENS], {"max_new_tokens": 16, "ignore_eos": True})
+        sampling = {"max_new_tokens": 16, "ignore_eos": True}
+        limit_s = sweep.engine.start_timeout_s
+        await engine.client.generate(ids[:_PROMPT_TOKENS], sampling, start_timeout_s=limit_s)
     finally:
         await engine.stop()
 

@@ -13,19 +13,39 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from farm.engine.phases import Phase
 from farm.records import Record
 
 LINE_EVERY_S: Final = 15.0
 
 
+@dataclass(frozen=True)
+class _Start:
+    """An engine on its way."""
+
+    variant: str
+    phase: Phase
+    begun_s: float  # of its launch, on the monotonic clock
+    expected_s: float | None
+
+    def text(self) -> str:
+        elapsed = span(time.monotonic() - self.begun_s)
+        expected = f" of about {span(self.expected_s)}" if self.expected_s else ""
+        return f"{self.variant}: {self.phase} ({elapsed}{expected})"
+
+
 @dataclass
 class _Slot:
-    doing: str = "waiting"
+    doing: str | _Start = "waiting"
     done: int = 0
     tokens: int = 0
     decode_s: float = 0.0
     rounds: int = 0
     speculated: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.doing.text() if isinstance(self.doing, _Start) else self.doing
 
 
 @dataclass
@@ -43,7 +63,8 @@ class Progress:
     _slots: dict[str, _Slot] = field(default_factory=lambda: defaultdict(_Slot))
     _answered_now: int = 0
     _end_s: float = 0.0
-    _last_line: float = field(default_factory=time.monotonic)
+    _last_line: str = ""
+    _last_line_s: float = field(default_factory=time.monotonic)
     _live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -62,11 +83,20 @@ class Progress:
 
     def doing(self, slot: str, what: str) -> None:
         """A slot began something else."""
+        self._begin(slot, what, news=self._slots[slot].doing != what)
+
+    def starting(self, slot: str, variant: str, phase: Phase, elapsed_s: float, expected_s: float | None) -> None:
+        """An engine that starts is in a phase, `elapsed_s` after its launch."""
+        before = self._slots[slot].doing
+        start = _Start(variant, phase, time.monotonic() - elapsed_s, expected_s)
+        # Of one phase's shares, those at the time of the next line are enough.
+        self._begin(slot, start, news=not (isinstance(before, _Start) and before.phase.name == phase.name))
+
+    def _begin(self, slot: str, doing: str | _Start, *, news: bool) -> None:
         state = self._slots[slot]
-        if state.doing != what:
-            state.doing = what
-            if self._live is None:
-                self.say(f"{slot}: {what}")
+        state.doing = doing
+        if news and self._live is None:
+            self.say(f"{slot}: {state.text}")
 
     def record(self, slot: str, record: Record) -> None:
         """A cell got its record."""
@@ -86,28 +116,35 @@ class Progress:
         self._end_s = end_s
         if self._live is not None:
             self._live.update(self._table())
-        elif time.monotonic() - self._last_line >= LINE_EVERY_S:
-            self._last_line = time.monotonic()
-            self.say(self._line())
+        elif time.monotonic() - self._last_line_s >= LINE_EVERY_S:
+            self._last_line_s = time.monotonic()
+            if (line := self._line()) != self._last_line:
+                self._last_line = line
+                self.say(line)
 
     def _line(self) -> str:
-        rates = ", ".join(f"{name} {_rate(state)}" for name, state in sorted(self._slots.items()))
-        return f"{self.done} / {self.total} cells answered, {rates}, expected end {self._end()}"
+        doing = ", ".join(
+            f"{name} {state.text if isinstance(state.doing, _Start) else _rate(state)}"
+            for name, state in sorted(self._slots.items())
+        )
+        return f"{self._summary()}, {doing}" if doing else self._summary()
+
+    def _summary(self) -> str:
+        return f"{self.done} / {self.total} cells answered, expected end {self._end()}"
 
     def _table(self) -> Table:
-        table = Table(title=f"{self.done} / {self.total} cells answered, expected end {self._end()}")
+        table = Table(title=self._summary())
         for column in ("slot", "runs", "answered", "tokens/s", "accept length"):
             table.add_column(column)
         for name, state in sorted(self._slots.items()):
             accept = f"{state.speculated / state.rounds:.2f}" if state.rounds else "-"
-            table.add_row(Text(name), Text(state.doing), str(state.done), _rate(state), accept)
+            table.add_row(Text(name), Text(state.text), str(state.done), _rate(state), accept)
         return table
 
     def _end(self) -> str:
         if self._answered_now < 3:
             return "not known yet"
-        end = datetime.now().astimezone() + timedelta(seconds=max(0.0, self._end_s - time.monotonic()))
-        return f"{end:%Y-%m-%d %H:%M:%S}"
+        return until(datetime.now().astimezone(), max(0.0, self._end_s - time.monotonic()))
 
 
 def _rate(state: _Slot) -> str:
@@ -119,3 +156,9 @@ def span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def until(now: datetime, seconds: float) -> str:
+    """A time to come for people: how long it is until then, and the clock's time, with its date on another day."""
+    end = now + timedelta(seconds=seconds)
+    return f"in {span(seconds)} ({end:{'%H:%M' if end.date() == now.date() else '%Y-%m-%d %H:%M'}})"

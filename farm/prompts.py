@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from farm.engine.client import EngineClient
+from farm.engine.phases import OnPhase, Phase
 from farm.errors import InputError, RequestRefused
 from farm.records import CellKey
 from farm.spec import SyntheticWorkload
@@ -61,37 +62,55 @@ class Prompts:
                 tail = await client.text_of(self._known[place].ids[-_TAIL_TOKENS:].tolist())
                 self._opens_think[cell.workload] = tail.rfind("<think>") > tail.rfind("</think>")
 
-    async def warm_up(self, client: EngineClient, cells: Iterable[CellKey], requests: int) -> None:
+    async def warm_up(
+        self,
+        client: EngineClient,
+        cells: Iterable[CellKey],
+        requests: int,
+        *,
+        start_timeout_s: float,
+        on_phase: OnPhase = lambda phase: None,
+    ) -> None:
         """For each workload, `requests` generations of its longest prompt's length and settings.
 
         The longest, for some kernels are compiled when a length is first met. The text begins no measured prompt, so
         that nothing useful is left in a prefix cache. A length that the engine refuses gives way to the next shorter
-        one: whoever asks that prompt itself gets the refusal.
+        one: whoever asks that prompt itself gets the refusal. The first may compile kernels: each request has the
+        patience of an engine's start.
         """
         lengths: dict[str, dict[int, CellKey]] = {}
         for cell in cells:
             if (cell.workload, cell.item_id) in self._known:  # else the engine refused to tokenize it
                 lengths.setdefault(cell.workload, {}).setdefault(len(self.of(cell).ids), cell)
         for number, by_length in enumerate(lengths.values() if requests else ()):
+            on_phase(Phase("warming up", number / len(lengths)))
             for length in sorted(by_length, reverse=True):
+                texts = _warm_up_texts(length, requests, _WARMUP_SEED - number)
                 with contextlib.suppress(RequestRefused):
-                    await self._warm_up_at(client, by_length[length], length, requests, _WARMUP_SEED - number)
+                    await self._warm_up_at(client, by_length[length], length, texts, start_timeout_s)
                     break
 
-    async def _warm_up_at(self, client: EngineClient, cell: CellKey, length: int, requests: int, seed: int) -> None:
+    async def _warm_up_at(
+        self, client: EngineClient, cell: CellKey, length: int, texts: list[str], start_timeout_s: float
+    ) -> None:
         sampling = self.items[cell.workload][cell.item_id].sampling
         limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
-        text = SyntheticWorkload(
-            kind="synthetic",
-            requests=requests,
-            input_tokens=max(8, length),
-            output_tokens=_WARMUP_TOKENS,
-            text="varied",
-            seed=seed,
-        )
-        for item in synthetic.items(text):
-            ids = await client.tokenize_text(item.text or "")
-            await client.generate(ids[:length], dict(sampling) | limits)
+        for text in texts:
+            ids = await client.tokenize_text(text)
+            await client.generate(ids[:length], dict(sampling) | limits, start_timeout_s=start_timeout_s)
+
+
+def _warm_up_texts(length: int, requests: int, seed: int) -> list[str]:
+    """Texts of at least `length` tokens."""
+    workload = SyntheticWorkload(
+        kind="synthetic",
+        requests=requests,
+        input_tokens=max(8, length),
+        output_tokens=_WARMUP_TOKENS,
+        text="varied",
+        seed=seed,
+    )
+    return [item.text or "" for item in synthetic.items(workload)]
 
 
 async def _tokenize(client: EngineClient, item: Item) -> list[int]:

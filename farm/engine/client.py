@@ -16,6 +16,8 @@ from farm.errors import EngineGone, RequestRefused, StreamBroken
 
 _CONTROL_TIMEOUT_S: Final = 60.0
 _MAX_LINE_BYTES: Final = 1 << 22
+_REQUEST_LIMIT: Final = "engine.request_timeout_s"
+_START_LIMIT: Final = "engine.start_timeout_s"
 STALL_TIMEOUT_S: Final = 300.0
 # Before the first chunk a prompt of 32k tokens is read, and kernels may be compiled for its shape.
 _FIRST_CHUNK_FACTOR: Final = 4.0
@@ -33,7 +35,7 @@ class EngineClient:
     ) -> None:
         """Bounds of one generation: `request_timeout_s` from sending to the last chunk, and `stall_timeout_s` from one
         chunk to the next, four times that to the first."""
-        self._generation_timeout = aiohttp.ClientTimeout(total=request_timeout_s)
+        self._request_timeout_s = request_timeout_s
         self._stall_timeout_s = stall_timeout_s
         self._session = aiohttp.ClientSession(
             url,
@@ -94,8 +96,16 @@ class EngineClient:
             raise StreamBroken("/detokenize did not answer with text")
         return text
 
-    async def generate(self, input_ids: list[int], sampling: dict[str, Any]) -> Answer:
+    async def generate(
+        self, input_ids: list[int], sampling: dict[str, Any], *, start_timeout_s: float | None = None
+    ) -> Answer:
         """Stream one generation and time it.
+
+        Args:
+            input_ids: the prompt.
+            sampling: sampling parameters by SGLang's names.
+            start_timeout_s: for a request that belongs to an engine's start and is not measured: it may wait minutes
+                for kernels to be compiled, so this alone bounds it.
 
         Raises:
             StreamBroken: the stream is malformed, ends early, or counts impossibly.
@@ -105,19 +115,23 @@ class EngineClient:
         body = {"input_ids": input_ids, "sampling_params": sampling, "stream": True}
         clock, now = time.perf_counter, asyncio.get_running_loop().time
         sent = clock()
-        patience_s = _FIRST_CHUNK_FACTOR * self._stall_timeout_s
+        total_s, limit_name = self._request_timeout_s, _REQUEST_LIMIT
+        patience_s: float | None = _FIRST_CHUNK_FACTOR * self._stall_timeout_s
+        if start_timeout_s is not None:
+            total_s, limit_name, patience_s = start_timeout_s, _START_LIMIT, None
         stall = asyncio.timeout(patience_s)
         try:
-            async with stall, self._request("POST", "/generate", body, self._generation_timeout) as response:
+            async with stall, self._request("POST", "/generate", body, total_s, limit_name) as response:
                 async for line in response.content:
                     # Microseconds: below them lies the event loop's own jitter, and a journal twice the size.
                     reader.feed(line, round(clock() - sent, 6))
-                    patience_s = self._stall_timeout_s
-                    stall.reschedule(now() + patience_s)
+                    if start_timeout_s is None:
+                        patience_s = self._stall_timeout_s
+                        stall.reschedule(now() + patience_s)
         except TimeoutError as error:
             raise EngineGone(
-                f"the stream stopped after {reader.tokens} tokens: nothing came for {patience_s:g} s "
-                "(engine.stall_timeout_s)"
+                f"the stream stopped after {reader.tokens} tokens: nothing came for {patience_s:g} s; raise "
+                "engine.stall_timeout_s if the engine only needs longer"
             ) from error
         except ValueError as error:  # aiohttp: a line beyond the buffer
             raise StreamBroken(f"a chunk is larger than {_MAX_LINE_BYTES} bytes") from error
@@ -142,14 +156,18 @@ class EngineClient:
 
     @asynccontextmanager
     async def _request(
-        self, method: str, path: str, body: dict[str, Any] | None = None, timeout: aiohttp.ClientTimeout | None = None
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
+        limit_name: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session.closed:  # another cell saw this engine fail, and it is being ended
             raise EngineGone(f"{path.partition('?')[0]}: the engine was given up")
+        timeout = self._session.timeout if timeout_s is None else aiohttp.ClientTimeout(total=timeout_s)
         try:
-            async with self._session.request(
-                method, path, json=body, timeout=timeout or self._session.timeout
-            ) as response:
+            async with self._session.request(method, path, json=body, timeout=timeout) as response:
                 if response.status != 200:
                     text = " ".join((await response.text(errors="replace")).split())
                     message = f"{path.partition('?')[0]} answered {response.status}: {text[:300]}"
@@ -157,8 +175,8 @@ class EngineClient:
                     raise (EngineGone if response.status >= 500 else RequestRefused)(message)
                 yield response
         except TimeoutError as error:
-            seconds = (timeout or self._session.timeout).total
-            raise EngineGone(f"{path} did not finish within {seconds:g} s") from error
+            advice = f"; raise {limit_name} if the engine only needs longer" if limit_name else ""
+            raise EngineGone(f"{path} did not finish within {timeout.total:g} s{advice}") from error
         except aiohttp.ClientPayloadError as error:
             raise StreamBroken(f"{path}: the answer broke off: {error}") from error
         except aiohttp.ClientError as error:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from farm.engine.client import EngineClient
 from farm.engine.command import EngineCommand
 from farm.engine.evidence import Probe, mismatches, read_processes
+from farm.engine.phases import PROVING, OnPhase
 from farm.engine.running import RunningEngine, launch
 from farm.errors import EngineStartError, FarmError, VariantNotActive
 from farm.figures import measured
@@ -23,7 +24,7 @@ _PROBE_TEXT: Final = (
 
 
 async def start_proven(
-    command: EngineCommand, log: Path, settings: EngineSettings, seen: Seen
+    command: EngineCommand, log: Path, settings: EngineSettings, seen: Seen, on_phase: OnPhase
 ) -> tuple[RunningEngine, dict[str, Any]]:
     """Start an engine and let it prove that it runs what was asked for.
 
@@ -43,6 +44,7 @@ async def start_proven(
             request_timeout_s=settings.request_timeout_s,
             stall_timeout_s=settings.stall_timeout_s,
             extra_env={EVIDENCE_VARIABLE: str(folder)},
+            on_phase=on_phase,
         )
     except EngineStartError as error:
         raise _explained(error, seen, folder) from error
@@ -52,7 +54,8 @@ async def start_proven(
             raise EngineStartError(
                 f"the engine is SGLang {version} and the sweep is pinned to {settings.version} (engine.version)"
             )
-        return engine, await _prove(engine, seen, folder)
+        on_phase(PROVING)
+        return engine, await _prove(engine, seen, folder, settings.start_timeout_s)
     except BaseException:
         await asyncio.shield(engine.stop())
         raise
@@ -63,8 +66,8 @@ def evidence_folder(log: Path) -> Path:
     return log.with_suffix(".evidence")
 
 
-async def _prove(engine: RunningEngine, seen: Seen, folder: Path) -> dict[str, Any]:
-    probe = await _probe(engine.client)
+async def _prove(engine: RunningEngine, seen: Seen, folder: Path, start_timeout_s: float) -> dict[str, Any]:
+    probe = await _probe(engine.client, start_timeout_s)
     processes = await asyncio.to_thread(read_processes, folder)
     reasons = mismatches(seen, processes, engine.server_info, probe)
     if reasons:
@@ -91,9 +94,10 @@ def _explained(error: EngineStartError, seen: Seen, folder: Path) -> FarmError:
     return VariantNotActive(f"{'; '.join(reasons)}; then the engine failed: {error}") if reasons else error
 
 
-async def _probe(client: EngineClient) -> Probe:
+async def _probe(client: EngineClient, start_timeout_s: float) -> Probe:
     sampling = {"temperature": 0.0, "max_new_tokens": PROBE_TOKENS, "ignore_eos": True}
-    answer = await client.generate(await client.tokenize_text(_PROBE_TEXT), sampling)
+    ids = await client.tokenize_text(_PROBE_TEXT)
+    answer = await client.generate(ids, sampling, start_timeout_s=start_timeout_s)
     figures = measured(answer, ends_by_itself=False)
     rounds = figures["verify_rounds"]
     steps = rounds or max(1, figures["completion_tokens"] - 1)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from farm.engine import process
 from farm.engine.client import STALL_TIMEOUT_S, EngineClient
 from farm.engine.command import EngineCommand
+from farm.engine.phases import FIRST_TOKENS, STARTING, OnPhase, Phase, following
 from farm.engine.process import EngineProcess
 from farm.errors import EngineError, EngineStartError
 from farm.secrets import masked, masked_text
@@ -57,8 +58,9 @@ async def launch(
     request_timeout_s: float,
     stall_timeout_s: float = STALL_TIMEOUT_S,
     extra_env: Mapping[str, str] | None = None,
+    on_phase: OnPhase = lambda phase: None,
 ) -> RunningEngine:
-    """Start an engine and wait until it generates.
+    """Start an engine and wait until it generates; `on_phase` is told what the engine's log says it is doing.
 
     Raises:
         EngineStartError: it died, or was not ready in time; the message is its log's own error.
@@ -68,15 +70,23 @@ async def launch(
     client = EngineClient(
         engine.url, engine.api_key, request_timeout_s=request_timeout_s, stall_timeout_s=stall_timeout_s
     )
+    reached = STARTING
+
+    def reach(phase: Phase) -> None:
+        nonlocal reached
+        reached = phase
+        on_phase(phase)
+
     try:
-        async with asyncio.timeout(start_timeout_s):
+        async with asyncio.timeout(start_timeout_s), following(log, reach):
             while not await client.healthy():
                 if not engine.alive:
                     raise EngineStartError(f"the engine died while starting: {engine.explain()} (log: {log})")
                 await asyncio.sleep(_POLL_S)
+            reach(FIRST_TOKENS)
             # Health may answer while generation hangs, so only tokens prove that it is ready.
             prompt = await client.tokenize_text("The engine is ready when this goes on.")
-            await client.generate(prompt, _READINESS_SAMPLING)
+            await client.generate(prompt, _READINESS_SAMPLING, start_timeout_s=start_timeout_s)
             start_s = time.monotonic() - started
             server_info = masked(await client.server_info(), engine.secrets)
             return RunningEngine(engine, client, server_info, start_s)
@@ -86,7 +96,7 @@ async def launch(
         await asyncio.shield(failed.stop())
         if isinstance(error, TimeoutError):
             raise EngineStartError(
-                f"the engine was not ready after {start_timeout_s:g} s: {said} (log: {log}); "
+                f"the engine was not ready after {start_timeout_s:g} s, while {reached}: {said} (log: {log}); "
                 "raise engine.start_timeout_s if it only needs longer"
             ) from error
         if isinstance(error, EngineError) and not isinstance(error, EngineStartError):

@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from farm.engine import process
-from farm.events import Answered, Assignment, EngineReport, StintFailed
+from farm.events import Answered, Assignment, EngineReady, EngineReport, EngineStarting, StintFailed
 from farm.node import EngineSlot
 from farm.results import ask_of
 from farm.spec import Sweep
@@ -23,8 +23,9 @@ FAULTY = {"FARM_EMULATION_FAULTS": json.dumps({"silent_fallback": True})}
 WORKLOAD = {"kind": "synthetic", "requests": 2, "input_tokens": 32, "output_tokens": 8}
 
 
-def events_of(variants, tried=(), workload=WORKLOAD, warmup_requests=0, **engine):
-    """What a slot yields for each variant of a small emulated sweep; `tried` are the cells' earlier attempts."""
+def events_of(variants, tried=(), workload=WORKLOAD, warmup_requests=0, phases=False, **engine):
+    """What a slot yields for each variant of a small emulated sweep, the phases of starts only where they are asked
+    for; `tried` are the cells' earlier attempts."""
     sweep = Sweep.model_validate(
         {
             "name": "gate",
@@ -47,7 +48,8 @@ def events_of(variants, tried=(), workload=WORKLOAD, warmup_requests=0, **engine
             slot_events = slot.run(variant, cells, cells, dict(zip(cells, tried, strict=False)))
             found[variant] = []
             async for event in slot_events:
-                found[variant].append(event)
+                if phases or not isinstance(event, EngineStarting | EngineReady):
+                    found[variant].append(event)
                 slot.finish()
         return found
 
@@ -180,3 +182,37 @@ def test_a_poison_item_takes_none_with_it_that_is_asked_beside_it(farm_home, tmp
     assert len(records) == 6
     assert [name for name, record in records.items() if record.error] == ["p2"]
     assert records["p2"].attempts == 2
+
+
+COLD = {"FARM_EMULATION_FAULTS": json.dumps({"cold_s": 1.2})}
+
+
+def test_a_start_tells_its_phases_in_order_before_the_first_record(farm_home):
+    events = events_of([{"name": "plain"}], warmup_requests=1, phases=True)["plain"]
+    starting = [event for event in events if isinstance(event, EngineStarting)]
+    names = [event.phase.name for event in starting]
+    for earlier, later in itertools.pairwise(
+        ["generating its first tokens", "proving that the variant is active", "tokenizing prompts", "warming up"]
+    ):
+        assert names.index(earlier) < names.index(later)
+    assert [event.elapsed_s for event in starting] == sorted(event.elapsed_s for event in starting)
+    (ready,) = (event for event in events if isinstance(event, EngineReady))
+    assert ready.took_s >= starting[-1].elapsed_s
+    first_record = next(place for place, event in enumerate(events) if isinstance(event, Answered))
+    assert max(events.index(ready), events.index(starting[-1])) < first_record
+    last = [event for event in events if isinstance(event, EngineReport)][-1]
+    assert last.values["ready_s"] == ready.took_s
+
+
+def test_kernels_that_are_compiled_in_a_start_need_only_its_patience(farm_home):
+    """First tokens, probe and warm-up take longer than a measured request may, and cost neither engine nor attempt."""
+    impatient = {"request_timeout_s": 1, "stall_timeout_s": 0.25, "start_timeout_s": 60}
+    events = events_of([{"name": "cold", "env": COLD}], warmup_requests=1, **impatient)["cold"]
+    records = [event.record for event in events if isinstance(event, Answered)]
+    assert [(record.error, record.attempts) for record in records] == [(None, 1)] * 2
+    assert [event.values["status"] for event in events if isinstance(event, EngineReport)] == ["started", "stopped"]
+
+
+def test_a_start_that_is_too_slow_names_the_setting_that_ends_it(farm_home):
+    events = events_of([{"name": "cold", "env": COLD}], start_timeout_s=1)["cold"]
+    assert "engine.start_timeout_s" in events[-1].reason

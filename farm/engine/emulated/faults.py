@@ -12,6 +12,7 @@ generations of this process pass and strikes every later one.
 - `malformed_after: n`: one chunk of the stream is not JSON.
 - `impossible_counts_after: n`: the last chunk counts more tokens than were sent.
 - `error_after: n`: HTTP 500.
+- `cold_s: s`: each of the first three generations waits s seconds before its first token, as for kernels compiled.
 - `slow_clock: f`: the machine is in a slow state, and every step takes 1 / f times as long.
 - `silent_fallback: true`: the outermost optimisation is not active, without an error: drafts are never accepted;
   without speculation, the experts run on FlashInfer's kernels; without Humming either, the LM head stays BF16.
@@ -39,6 +40,7 @@ class Faults:
     malformed_after: int | None = None
     impossible_counts_after: int | None = None
     error_after: int | None = None
+    cold_s: float = 0.0
     slow_clock: float = 1.0
     silent_fallback: bool = False
     refuse_sigterm: bool = False
@@ -78,6 +80,8 @@ def _check(entry: Any) -> None:
             fits = isinstance(value, list)
         elif name.endswith("_after"):
             fits = type(value) is int and value >= 0
+        elif name == "cold_s":
+            fits = isinstance(value, int | float) and value >= 0
         elif name == "slow_clock":
             fits = isinstance(value, int | float) and 0 < value <= 1
         elif name == "poison":

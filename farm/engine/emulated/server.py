@@ -28,6 +28,7 @@ _FLUSH_POLL_S: Final = 2e-3
 HEALTH_TIMEOUT_S: Final = 20.0
 _MAX_BODY_BYTES: Final = 64 << 20
 _DONE: Final = b"data: [DONE]\n\n"
+_COLD_GENERATIONS: Final = 3  # a start's first tokens, the gate's probe, and one that warms it up
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,9 @@ class Engine:
         except ValueError as error:
             return await self._refused(request, replies.refused(str(error)), str(error), streamed=streamed)
         async with self._running() as (began, queue_s):
+            if number < _COLD_GENERATIONS and self._faults.cold_s:
+                await asyncio.sleep(self._faults.cold_s)
+                began = asyncio.get_running_loop().time()
             demand = self._demand(asked)
             answer = schedule(
                 demand, self._setup, slowdown=1 / self._faults.slow_clock, drafts_fail=self._faults.silent_fallback
