@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from farm.doctor import problems, quick_checks
-from farm.engine.phases import OnPhase, Phase
+from farm.engine.phases import OnPhase, Phase, following
 from farm.engine.running import RunningEngine
 from farm.engine.stream import Answer
 from farm.errors import (
@@ -296,9 +296,10 @@ class EngineSlot:
             with contextlib.suppress(RequestRefused):
                 await self._prompts.prepare(client, [cell])
         limit_s = sweep.engine.start_timeout_s
-        await self._prompts.warm_up(
-            client, self._expected, sweep.warmup_requests, start_timeout_s=limit_s, on_phase=on_phase
-        )
+        async with following(current.engine.process.log, on_phase):
+            await self._prompts.warm_up(
+                client, self._expected, sweep.warmup_requests, start_timeout_s=limit_s, on_phase=on_phase
+            )
 
     async def _discard(self, failed: _Current) -> None:
         """Stop a failed engine, unless another cell that saw it fail has done so."""

@@ -31,7 +31,8 @@ FIRST_TOKENS: Final = Phase("generating its first tokens")
 PROVING: Final = Phase("proving that the variant is active")
 
 # SGLang 0.5.23 with what it loads: the loaders' and the capture's progress bars, and the lines around them. FlashInfer
-# and DeepGEMM name what they compile; Triton and Humming compile without a word.
+# and DeepGEMM say what they begin to compile; of Triton's kernels SGLang tells those that took a second or more, once
+# it serves. What is compiled while graphs are captured, and all of Humming's, is compiled without a word.
 _LINES: Final = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
@@ -40,6 +41,7 @@ _LINES: Final = tuple(
         (r"Load weight end", "preparing weights and memory"),
         (r"Preparing \S+ MXFP4 experts", "preparing weights and memory"),
         (r"Building JIT module|DeepGEMM JIT|DeepGEMM warmup|Compiling num tokens", "compiling kernels"),
+        (r"Triton kernel '\w+' took [\d.]+ s to compile", "compiling kernels"),
         (r"Capturing batches.*?: +(?P<percent>\d+)%", "capturing graphs"),
         (r"Capture .* begin", "capturing graphs"),
         (r"ready to roll", FIRST_TOKENS.name),
@@ -84,9 +86,10 @@ class LogFollower:
 @asynccontextmanager
 async def following(log: Path, on_phase: OnPhase) -> AsyncIterator[None]:
     """Tell `on_phase` what the log announces while the body runs."""
+    follower = LogFollower(log)
+    follower.news()  # what it holds already is known
 
     async def follow() -> None:
-        follower = LogFollower(log)
         while True:
             if (phase := follower.news()) is not None:
                 on_phase(phase)

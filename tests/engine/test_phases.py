@@ -17,6 +17,10 @@ LINES = {
         "preparing weights and memory"
     ),
     "Building JIT module fused_moe_90; this can take several minutes on first use.": Phase("compiling kernels"),
+    "[2026-11-30 23:30:28] Triton kernel 'chunk_kda_fwd_kernel_inter_solve_fused' took 6.93 s to compile after serving "
+    "started. Serving-time compilation can stall the engine; pre-compile it during engine init.": Phase(
+        "compiling kernels"
+    ),
     "[2026-11-30 23:12:01] Capture target decode CUDA graph begin. backend=full": Phase("capturing graphs"),
     "Capturing batches (bs=1 avail_mem=31.20 GB):  50%|#####     | 1/2 [00:01<00:01,  1.04s/it]": Phase(
         "capturing graphs", 0.5
