@@ -1,12 +1,54 @@
 """Shared ground of the tests: a FARM_HOME of their own, a real Ray cluster, and the sweep job as a user runs it."""
 
+import json
 import os
 import secrets
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 from support import CPU_ENGINE, HOME, AskedEngine, Cluster, free_port, quickstart_sweep
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Markers follow from what a test uses."""
+    for item in items:
+        if "gsm8k_folder" in item.fixturenames:
+            item.add_marker("real_data")
+
+
+@pytest.fixture(scope="session")
+def gsm8k_folder(tmp_path_factory):
+    """GSM8K itself, as test.jsonl and train.jsonl: what FARM_TEST_GSM8K names, else what the Hugging Face cache holds.
+    Tests that do with any data of its format use `builtin:gsm-mini`."""
+    named = os.environ.get("FARM_TEST_GSM8K")
+    if named:
+        folder = Path(named).expanduser().resolve()
+        for name in ("test.jsonl", "train.jsonl"):
+            assert (folder / name).is_file(), f"FARM_TEST_GSM8K={named} has no {name}"
+        return folder
+    folder = tmp_path_factory.mktemp("gsm8k")
+    for split in ("test", "train"):
+        rows = "".join(json.dumps(row) + "\n" for row in cached_gsm8k(split))
+        (folder / f"{split}.jsonl").write_text(rows, encoding="utf-8")
+    return folder
+
+
+def cached_gsm8k(split):
+    """A split of GSM8K as the `datasets` library has cached it; skips the test where it has not."""
+    import datasets
+
+    from farm.errors import InputError
+    from farm.workloads import hub
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)  # no test waits for the hub
+        try:
+            return [row for _, row in hub.rows("openai/gsm8k", "main", split)]
+        except InputError:
+            pytest.skip("needs GSM8K itself: set FARM_TEST_GSM8K to a folder that holds its test.jsonl and train.jsonl")
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,6 @@ from farm.spec import load_sweep
 REPOSITORY = Path(__file__).resolve().parents[1]
 HOME = Path(os.environ.get("FARM_HOME") or "~/.farm").expanduser()
 CPU_ENGINE = HOME / "envs" / "engine-cpu" / "bin" / "python"
-GSM8K = Path(os.environ.get("FARM_TEST_GSM8K") or REPOSITORY.parent / "shared" / "data" / "gsm8k")
 RAY = str(Path(sys.executable).with_name("ray"))
 
 

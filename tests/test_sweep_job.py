@@ -9,7 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from support import GSM8K, REPOSITORY, run_sweep, sweep_command
+from support import REPOSITORY, run_sweep, sweep_command
+
+from farm.history import first_costs
+from farm.records import CellKey
+from farm.spec import load_sweep
+from farm.workloads.build import build
 
 SWEEP = {
     "name": f"job{os.getpid()}",  # of this process alone: engines are known by their sweep
@@ -17,7 +22,7 @@ SWEEP = {
     "engine": {"kind": "emulated", "args": {"emulation-speed": 200}},
     "variants": ["baseline", "humming+fp8-head+nextn"],
     "workloads": {
-        "gsm8k": {"kind": "gsm8k", "source": str(GSM8K), "questions": 30},
+        "gsm8k": {"kind": "gsm8k", "source": "builtin:gsm-mini", "questions": 30},
         "synthetic": {"kind": "synthetic", "requests": 2, "input_tokens": 512, "output_tokens": 64},
     },
 }
@@ -81,6 +86,14 @@ def test_two_nodes_share_a_sweep_and_keep_pairs_together(ray_cluster, sweep, far
     assert "EMULATED" in done.stdout.upper()
     assert "farm.compare" in done.stdout
     assert engines_left(only_result(farm_home).name) == []
+    # What the answers took is known to the next sweep of these questions, whatever else it asks.
+    asked = load_sweep(sweep, ["variants=[marlin]"])
+    items = build(asked)
+    costs = first_costs(asked, items, farm_home / "results")
+    for number in range(6):
+        costs.learn(CellKey("marlin", "gsm8k", f"other-{number}", 0), "one", 100, 1.0)
+    predicted = [costs.cell_s(CellKey("marlin", "gsm8k", item.item_id, 0)) for item in items["gsm8k"]]
+    assert max(predicted) > 2 * min(predicted)
     # Submitted again, nothing is asked twice.
     again = run_sweep(sweep, env=environment(ray_cluster, farm_home))
     assert again.returncode == 0
@@ -157,7 +170,7 @@ def test_bad_input_is_one_sentence_and_exit_status_2(farm_home, arguments, needl
 
 def test_no_node_that_fits(ray_cluster, sweep, farm_home):
     env = environment(ray_cluster, farm_home)
-    gpu = run_sweep("ling-flash-ladder", "--set", f"workloads.gsm8k.source={GSM8K}", env=env)
+    gpu = run_sweep("ling-flash-ladder", "--set", "workloads.gsm8k.source=builtin:gsm-mini", env=env)
     assert gpu.returncode == 2
     assert "no node fits" in gpu.stdout
     assert "GPU" in gpu.stdout
@@ -167,7 +180,9 @@ def test_no_node_that_fits(ray_cluster, sweep, farm_home):
 
 
 def test_dry_run_shows_plan_cost_and_command_lines_and_starts_nothing(farm_home):
-    done = run_sweep("ling-flash-ladder", "--dry-run", "--nodes", "4", "--set", f"workloads.gsm8k.source={GSM8K}")
+    done = run_sweep(
+        "ling-flash-ladder", "--dry-run", "--nodes", "4", "--set", "workloads.gsm8k.source=builtin:gsm-mini"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "16 engine starts on 4 nodes" in done.stdout
     assert "node-hours" in done.stdout

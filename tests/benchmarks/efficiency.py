@@ -1,11 +1,12 @@
 """How much of N nodes' time goes into measured requests and engine starts: the published ladder over all of GSM8K.
 
     python tests/benchmarks/efficiency.py --simulate 8 32 256 1024
-    python tests/benchmarks/efficiency.py --run 8 --speed 20
+    python tests/benchmarks/efficiency.py --run 8 --speed 20 --gsm8k FOLDER
 
 `--simulate` runs the farm's own schedule in simulated time, with the emulated Spark's answers: what the plan loses.
 `--run` runs the sweep `rehearsal` through Ray, emulated engines, journal and all, and takes figures from its results;
-what the farm itself costs is multiplied by the speed there: the real loss is smaller.
+what the farm itself costs is multiplied by the speed there: the real loss is smaller. Its questions are those in the
+folder of --gsm8k or FARM_TEST_GSM8K, else the hub's.
 
 Efficiency = (seconds in requests + seconds of unavoidable starts) / (nodes x makespan). A start is unavoidable when it
 is a node's first of a variant. Everything here is EMULATED.
@@ -14,6 +15,7 @@ is a node's first of a variant. Everything here is EMULATED.
 import argparse
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -101,14 +103,14 @@ def simulated(counts, console):
     console.print(f"the longest single answer takes {longest_s:.0f} s, one start {WARM_START_S:.0f} s", highlight=False)
 
 
-def run(nodes, speed, console):
+def run(nodes, speed, gsm8k, console):
     """One sweep through the whole farm on this machine."""
     command = [sys.executable, str(ROOT / "jobs" / "sweep.py"), "rehearsal", "--fresh",
                "--set", f"engine.slots_per_node={nodes}", "--set", f"engine.cpus={1.0 / nodes}",
                "--set", f"engine.args.emulation-speed={speed}",
                # The streams of dozens of engines would take all of a few cores.
                "--set", "engine.args.emulation-chunk-gap-ms=20",
-               "--set", f"workloads.gsm8k.source={ROOT.parent / 'shared' / 'data' / 'gsm8k'}"]  # fmt: skip
+               "--set", f"workloads.gsm8k.source={gsm8k}"]  # fmt: skip
     began = datetime.now().astimezone()
     done = subprocess.run(command, capture_output=True, text=True)
     print(done.stdout[-3000:])
@@ -151,12 +153,13 @@ def main():
     parser.add_argument("--simulate", type=int, nargs="*", default=[], metavar="NODES")
     parser.add_argument("--run", type=int, metavar="NODES")
     parser.add_argument("--speed", type=float, default=20)
+    parser.add_argument("--gsm8k", default=os.environ.get("FARM_TEST_GSM8K") or "openai/gsm8k", metavar="FOLDER")
     arguments = parser.parse_args()
     console = Console(width=140)
     if arguments.simulate:
         simulated(arguments.simulate, console)
     if arguments.run:
-        run(arguments.run, arguments.speed, console)
+        run(arguments.run, arguments.speed, arguments.gsm8k, console)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 
 import psutil
 import pytest
-from support import GSM8K, REPOSITORY
+from support import REPOSITORY
 
 from farm.engine.command import EngineCommand, engine_command
 from farm.engine.running import launch
@@ -95,9 +95,9 @@ def test_a_reused_prefix_is_seen_in_cached_tokens_and_flushing_prevents_it(loop,
     assert run(client.generate(longer, GREEDY)).meta["cached_tokens"] == 0
 
 
-def test_all_gsm8k_questions_are_tokenized_with_their_shots(loop, client):
+def test_all_gsm8k_questions_are_tokenized_with_their_shots(loop, client, gsm8k_folder):
     """The 1,319 real questions with 5 train shots, by the engine's own tokenizer and template."""
-    items = gsm8k.items(Gsm8kWorkload(kind="gsm8k", source=str(GSM8K)))
+    items = gsm8k.items(Gsm8kWorkload(kind="gsm8k", source=str(gsm8k_folder)))
     assert len(items) == 1319
 
     async def count():

@@ -1,4 +1,4 @@
-"""Grading: what real models write, all of GSM8K's solutions in many renderings, and text made to break it."""
+"""Grading: what real models write, whole sets of solutions in many renderings, and text made to break it."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farm import demo
 from farm.workloads.grading import extract, gold_answer, grade
 from farm.workloads.numbers import number
 
@@ -50,10 +51,8 @@ RENDERINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def solutions(gsm8k_folder):
-    rows = (gsm8k_folder / "test.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(row)["answer"] for row in rows]
+def solutions(path):
+    return [json.loads(row)["answer"] for row in path.read_text(encoding="utf-8").splitlines()]
 
 
 def rendered(template, solution, value):
@@ -72,13 +71,7 @@ def rendered(template, solution, value):
     )
 
 
-def test_every_gold_solution_is_its_own_answer(solutions):
-    assert len(solutions) == 1319
-    assert all(grade(solution, gold_answer(solution)).correct for solution in solutions)
-
-
-@pytest.mark.parametrize("name", RENDERINGS)
-def test_every_rendering_of_every_solution(solutions, name):
+def check_rendering(name, solutions):
     thinking = name == "think opened by the prompt"
     for solution in solutions:
         gold = gold_answer(solution)
@@ -86,6 +79,23 @@ def test_every_rendering_of_every_solution(solutions, name):
         wrong = rendered(RENDERINGS[name], solution, int(gold) + 1)
         assert grade(right, gold, thinking=thinking).answer == gold, right
         assert not grade(wrong, gold, thinking=thinking).correct, wrong
+
+
+def test_every_gold_solution_is_its_own_answer():
+    assert all(grade(solution, gold_answer(solution)).correct for solution in solutions(demo.test_path()))
+
+
+@pytest.mark.parametrize("name", RENDERINGS)
+def test_every_rendering_of_every_solution(name):
+    check_rendering(name, solutions(demo.test_path()))
+
+
+def test_every_solution_of_gsm8k_itself_in_every_rendering(gsm8k_folder):
+    real = solutions(gsm8k_folder / "test.jsonl")
+    assert len(real) == 1319
+    assert all(grade(solution, gold_answer(solution)).correct for solution in real)
+    for name in RENDERINGS:
+        check_rendering(name, real)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import socket
 import datasets
 import pytest
 
+from farm import demo
 from farm.errors import InputError
 from farm.spec import Gsm8kWorkload
 from farm.workloads import gsm8k
@@ -69,13 +70,13 @@ def test_the_published_protocol_on_the_real_data(gsm8k_folder):
     assert prompt.endswith("How much in dollars does she make every day at the farmers' market?")
 
 
-def test_examples_come_from_train_and_are_the_same_for_all(gsm8k_folder):
-    items = gsm8k.items(workload(gsm8k_folder))
+def test_examples_come_from_train_and_are_the_same_for_all():
+    items = gsm8k.items(workload("builtin:gsm-mini"))
     tested = {item.shown_prompt.rpartition("Question: ")[2] for item in items}
     shown = {item.shown_prompt.rpartition("Question: ")[0] for item in items}
     assert len(shown) == 1
     examples = [part.partition("\nAnswer:")[0] for part in shown.pop().split("Question: ")[1:]]
-    train = [json.loads(line)["question"].strip() for line in (gsm8k_folder / "train.jsonl").open(encoding="utf-8")]
+    train = [json.loads(line)["question"] for line in demo.train_path().open(encoding="utf-8")]
     assert examples == train[:5]
     assert not set(examples) & tested
 
