@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from farm.choice import chosen_sweep, positive, sweep_parser
-from farm.engine.command import default_python, engine_command
+from farm.engine.command import engine_command, model_of, python_of
 from farm.errors import FarmError, InputError, JournalError
 from farm.history import first_costs
 from farm.journal import Journal
@@ -30,7 +30,7 @@ from farm.paths import expand, results_root
 from farm.plan import Ask, Position, make_plan
 from farm.progress import Progress, span
 from farm.results import ask_of, describe, export, write_items, write_json
-from farm.secrets import masked
+from farm.secrets import HIDDEN
 from farm.spec import Sweep
 from farm.workloads.build import build
 from farm.workloads.items import Item, digest
@@ -285,12 +285,15 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
     else:
         say("no cost is predicted for engines on a CPU")
     say()
+    say("# The engines, as they start on this machine; each listens on SGLang's own port unless --port is added.")
+    if run.sweep.engine.kind == "emulated":
+        say("# A sweep also gives them the right answers (FARM_EMULATION_ANSWERS); without it they make numbers up.")
+    model, python = model_of(run.sweep), python_of(run.sweep)
     for variant in run.sweep.variants:
-        command = engine_command(
-            run.sweep, variant, model_path=run.sweep.model.path, python=run.sweep.engine.python or default_python()
-        )
-        env = " ".join(f"{key}={shlex.quote(value)}" for key, value in masked(command.env).items())
-        say(f"{variant.name}: {env} {shlex.join(masked(list(command.argv)))}")
+        command = engine_command(run.sweep, variant, model_path=model, python=python)
+        shown = command.masked()
+        say(f"# {variant.name}" + (f" ({HIDDEN} stands for a secret: write it in)" if shown != command else ""))
+        say(shown.as_shell())
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:

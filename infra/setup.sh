@@ -4,8 +4,9 @@
 set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-farm_home=${FARM_HOME:-$HOME/.farm}
-environment=$farm_home/envs/farm
+# shellcheck source=infra/farm-home.sh
+. "$repository/infra/farm-home.sh"
+environment=$FARM_HOME/envs/farm
 uv_version=0.13.9
 
 find_python() {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
+import farm
 from farm.models import builtin_model
 from farm.paths import expand
+from farm.secrets import masked
 from farm.spec import Sweep, Variant
 from farm.variants import ArgValue
 
@@ -17,6 +21,15 @@ class EngineCommand:
 
     argv: tuple[str, ...]
     env: dict[str, str]
+
+    def as_shell(self) -> str:
+        """A line that starts the engine from a shell, in any folder."""
+        settings = (f"{shlex.quote(name)}={shlex.quote(value)}" for name, value in self.env.items())
+        return " ".join(["env", *settings, shlex.join(self.argv)])
+
+    def masked(self) -> EngineCommand:
+        """The same command without its secrets."""
+        return EngineCommand(tuple(masked(list(self.argv))), masked(self.env))
 
 
 def engine_command(sweep: Sweep, variant: Variant, *, model_path: str, python: str) -> EngineCommand:
@@ -52,7 +65,10 @@ def engine_command(sweep: Sweep, variant: Variant, *, model_path: str, python: s
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
     }
-    if sweep.engine.device == "cpu" and sweep.engine.kind == "sglang":
+    if sweep.engine.kind == "emulated":
+        # It is part of the farm, which a job may have shipped here instead of installed.
+        env["PYTHONPATH"] = str(Path(farm.__file__).parents[1])
+    elif sweep.engine.device == "cpu":
         env["SGLANG_USE_CPU_ENGINE"] = "1"
     return EngineCommand(tuple(argv), env | sweep.env_of(variant))
 

@@ -9,7 +9,9 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-env_dir="${FARM_HOME:-$HOME/.farm}/envs/engine-cpu"
+# shellcheck source=infra/farm-home.sh
+. "$here/../farm-home.sh"
+env_dir="$FARM_HOME/envs/engine-cpu"
 packages_stamp="$env_dir/.farm-packages"
 kernels_stamp="$env_dir/.farm-reference-kernels"
 uv_version=0.13.9

@@ -75,10 +75,15 @@ echo "== the server"
 bash infra/mlflow/serve.sh >"$work/server.log" 2>&1 &
 server=$!
 export MLFLOW_TRACKING_URI=http://127.0.0.1:$FARM_MLFLOW_PORT
-for _ in $(seq 120); do
-    if "$python" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/health", timeout=2)' \
-        "$MLFLOW_TRACKING_URI" 2>/dev/null; then break; fi
-    if ! kill -0 "$server"; then cat "$work/server.log" >&2; exit 1; fi
+echo "waiting until it answers, for up to 120 s"
+deadline=$((SECONDS + 120))
+until "$python" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/health", timeout=2)' \
+    "$MLFLOW_TRACKING_URI" 2>/dev/null; do
+    if ! kill -0 "$server" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
+        echo "error: the server ended, or did not answer within 120 s; the last lines of its log:" >&2
+        tail -n 30 "$work/server.log" >&2
+        exit 1
+    fi
     sleep 1
 done
 # shellcheck source=/dev/null

@@ -80,7 +80,11 @@ export MLFLOW_S3_ENDPOINT_URL=$endpoint AWS_ENDPOINT_URL=$endpoint AWS_DEFAULT_R
 trap end_store EXIT
 trap 'exit 143' TERM INT
 if [ -z "$FARM_S3_ENDPOINT" ]; then start_store; fi
-wait_for_bucket
+echo "waiting until the S3 store at $endpoint answers, for up to 60 attempts"
+if ! wait_for_bucket; then
+    if [ -n "$store" ]; then tail -n 20 "$state/s3.log" >&2; fi
+    exit 1
+fi
 cd "$state"
 # Secrets are in the environment and in files of mode 600: a command line could be read by everyone on the machine.
 "$environment/bin/mlflow" server --app-name basic-auth --host "$host" --port "$port" --allowed-hosts "$allowed" \

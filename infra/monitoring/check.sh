@@ -50,8 +50,14 @@ setsid "$prometheus" --config.file="$work/prometheus.yml" --storage.tsdb.path="$
     --web.listen-address="127.0.0.1:$prometheus_port" >"$work/prometheus.log" 2>&1 &
 started+=($!)
 
-for _ in $(seq 60); do
-    if [ -e "$work/ray/prom_metrics_service_discovery.json" ]; then break; fi
+echo "waiting until Ray tells what to scrape, for up to 60 s"
+deadline=$((SECONDS + 60))
+until [ -e "$work/ray/prom_metrics_service_discovery.json" ]; do
+    if [ "$SECONDS" -ge "$deadline" ]; then
+        echo "error: Ray did not within 60 s; the last lines of its log:" >&2
+        tail -n 20 "$work/ray.log" >&2
+        exit 1
+    fi
     sleep 1
 done
 export RAY_ADDRESS=127.0.0.1:$ray_port
