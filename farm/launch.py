@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import farm
 from farm.engine.command import EngineCommand, engine_command, model_of, python_of
 from farm.engine.emulated.answers import write_answers
 from farm.engine.evidence import read_processes
@@ -149,8 +148,6 @@ class Launcher:
             answers.parent.mkdir(parents=True, exist_ok=True)
             write_answers((item for items in self.assignment.items.values() for item in items.values()), answers)
         return {
-            # The emulated engine is part of the farm, which a job may have shipped here instead of installed.
-            "PYTHONPATH": str(Path(farm.__file__).parents[1]),
             "FARM_EMULATION_ANSWERS": str(answers),
             "FARM_EMULATION_NODE": self.name,
             "FARM_EMULATION_LAUNCH": str(self._launches),
