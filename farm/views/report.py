@@ -28,7 +28,7 @@ small { color: #444; }
 .do li { font-weight: 600; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; border: 1px solid #ccc; padding: .5rem;
   max-height: 24rem; overflow: auto; }
-img { max-width: 100%; height: auto; }
+img { max-width: 100%; min-width: 36rem; height: auto; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: .8rem; }
 @media print { pre { max-height: none; } h2 { break-before: page; } table, img { break-inside: avoid; } }
 """
@@ -247,10 +247,11 @@ def _plots(workload: dict[str, Any], answers: pd.DataFrame, mark: str) -> list[s
         out.append(
             _image("Latency: share of answers within it", plots.ecdf(answers, variants, "latency_s", "seconds", mark))
         )
-        out.append(_image("Output lengths", plots.lengths(answers, variants, mark)))
+        tokens = plots.ecdf(answers, variants, "completion_tokens", "completion tokens", mark)
+        out.append(_image("Output lengths: share of answers within them", tokens))
     drafts = {name: one["accept_histogram"] for name, one in workload["variants"].items() if one["accept_histogram"]}
     if drafts:
-        out.append(_image("Accepted drafts", plots.accepted_drafts(drafts, mark)))
+        out.append(_image("Accepted drafts", plots.accepted_drafts(drafts, variants, mark)))
     timed = answers["node"].notna().to_numpy() & answers["request_tpot_ms"].notna().to_numpy()
     if "started_at" in answers.columns and timed.any():
         out.append(_image("Time per token along the sweep", plots.tpot_along_time(answers[timed], variants, mark)))

@@ -7,11 +7,11 @@ import re
 from typing import Final
 
 # Escape sequences first (CSI, OSC and the short ones), then whatever single control characters are left; the last
-# two ranges turn the reading direction around or hide text.
+# ranges turn the reading direction around or hide text, or may not stand in XML.
 _SEQUENCES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_].*?\x1b\\|\x1b.", re.S
 )
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff]")
 _LONE_SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 

@@ -68,7 +68,7 @@ def test_report_is_whole_and_holds_no_foreign_markup():
     assert titles == [
         "Ratios with their 95 % intervals",
         "Latency: share of answers within it",
-        "Output lengths",
+        "Output lengths: share of answers within them",
         "Accepted drafts",
         "Time per token along the sweep",
     ]
@@ -139,7 +139,7 @@ def test_partial_and_labelled_sweeps_say_so_in_every_view(label):
     assert f"[{expected}]" in terminal.text(comparison, styled=False)
     images = [base64.b64decode(data).decode() for data in re.findall(r"base64,([^\"]*)", page)]
     assert len(images) == 5
-    assert all(f"<!-- {expected} -->" in image for image in images)
+    assert all(f">{expected}</text>" in image for image in images)
     row = next(csv.DictReader(io.StringIO(csv_file.render(comparison))))
     assert (row["complete"], row["label"]) == ("False", label or "")
 
