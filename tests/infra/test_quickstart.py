@@ -30,19 +30,15 @@ def started_with(home):
 
 
 @pytest.mark.parametrize("script", ["quickstart.sh", "setup.sh", "cpu-engine/build.sh"])
-@pytest.mark.parametrize("name", ["a b", "a$b"])
-def test_a_home_that_ray_cannot_run_from_is_refused_before_anything_is_made(script, name, tmp_path):
+@pytest.mark.parametrize(("variable", "name"), [("HOME", "a b"), ("FARM_HOME", "a b"), ("FARM_HOME", "a$b")])
+def test_a_path_that_engines_cannot_run_from_is_refused_before_anything_is_made(script, variable, name, tmp_path):
     home = tmp_path / name
-    done = subprocess.run(
-        ["bash", REPOSITORY / "infra" / script],
-        env=os.environ | {"FARM_HOME": str(home)},
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"FARM_HOME": str(tmp_path / "farm"), variable: str(home)}
+    done = subprocess.run(["bash", REPOSITORY / "infra" / script], env=environment, capture_output=True, text=True)
     assert done.returncode == 2
     assert str(home) in done.stderr
-    assert "export FARM_HOME=" in done.stderr
-    assert not home.exists()
+    assert f"export {variable}=" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_ray_that_does_not_come_up_is_told_with_its_log(cpu_engine, farm_home):
