@@ -8,7 +8,7 @@ from _start import use_farm
 
 use_farm()
 
-from farm.prewarm import main  # noqa: E402 - importable only now
+from farm.cli.prewarm import main  # noqa: E402 - importable only now
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], Path(__file__).resolve().parent / "sweeps"))

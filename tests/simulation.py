@@ -4,7 +4,7 @@ import heapq
 import itertools
 from collections import Counter
 
-from farm.schedule import Feed, Finish, Schedule, Start
+from farm.driver.schedule import Feed, Finish, Schedule, Start
 
 
 class Simulation:

@@ -16,12 +16,12 @@ from typing import Any
 
 import aiohttp
 
-from farm import demo
-from farm.engine.command import EngineCommand, engine_command
-from farm.engine.evidence import read_processes
-from farm.engine.gate import EVIDENCE_VARIABLE
-from farm.engine.running import RunningEngine, launch
-from farm.spec import load_sweep
+from farm.builtin import demo
+from farm.engines.sglang.command import EngineCommand, engine_command
+from farm.engines.sglang.evidence import read_processes
+from farm.engines.sglang.gate import EVIDENCE_VARIABLE
+from farm.engines.sglang.running import RunningEngine, launch
+from farm.spec.models import load_sweep
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 HOME = Path(os.environ.get("FARM_HOME") or "~/.farm").expanduser()

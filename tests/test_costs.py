@@ -2,8 +2,8 @@
 
 import pytest
 
-from farm.costs import Costs
-from farm.records import CellKey
+from farm.driver.costs import Costs
+from farm.results.record import CellKey
 
 
 def cell(variant, item):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from farm.engine.evidence import Probe, mismatches, read_processes
-from farm.engine.needs import (
+from farm.engines.sglang.evidence import Probe, mismatches, read_processes
+from farm.engines.sglang.requirements import (
     Gpu,
     check_needs,
     missing_draft_layer,
@@ -18,7 +18,7 @@ from farm.engine.needs import (
     parse_gpu,
     wrong_architecture,
 )
-from farm.variants import CATALOGUE, FACTORIAL, LADDER, Needs, catalogue_parts, compose, must_be_seen
+from farm.spec.optimisations import CATALOGUE, FACTORIAL, LADDER, Needs, catalogue_parts, compose, must_be_seen
 
 FULL = compose(catalogue_parts("humming+fp8-head+nextn"))
 SEEN = must_be_seen(FULL.args, FULL.env)
@@ -193,5 +193,5 @@ def test_needs_are_checked_in_the_engines_environment(tmp_path):
 def test_the_plugin_imports_nothing_of_the_farm_that_an_engine_lacks():
     code = "import sys, farm.sglang_plugin, farm.sglang_plugin.caches, farm.sglang_plugin.evidence; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"ray", "mlflow", "pandas", "pydantic", "numpy", "aiohttp", "torch", "farm.spec"}
+    heavy = {"ray", "mlflow", "pandas", "pydantic", "numpy", "aiohttp", "torch", "farm.spec.models"}
     assert not heavy & set(loaded)

@@ -1,7 +1,7 @@
 """What an engine's words mean: cases that no engine of the suite shows."""
 
-from farm.engine.stream import Answer
-from farm.figures import graded, measured, start_times, surroundings
+from farm.engines.sglang.stream import Answer
+from farm.node.record import graded, measured, start_times, surroundings
 from farm.workloads.items import Item
 
 

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 from support import REPOSITORY
 
-from farm.history import first_costs
-from farm.records import CellKey
-from farm.spec import load_sweep
+from farm.driver.history import first_costs
+from farm.results.record import CellKey
+from farm.spec.models import load_sweep
 from farm.workloads.build import build
 from farm.workloads.items import digest
 

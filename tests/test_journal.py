@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from farm.errors import JournalError
-from farm.journal import Journal
-from farm.records import RECORD_SCHEMA, REQUIRED_COLUMNS, Record
+from farm.results.journal import Journal
+from farm.results.record import RECORD_SCHEMA, REQUIRED_COLUMNS, Record
 
 
 def record(item="q1", variant="v", **changes):
@@ -95,7 +95,7 @@ def test_an_empty_journal_gives_an_empty_table(tmp_path):
 
 def test_a_second_driver_is_refused_and_told_who_holds_it(tmp_path):
     with Journal(tmp_path):
-        code = f"from farm.journal import Journal; from pathlib import Path; Journal(Path({str(tmp_path)!r}))"
+        code = f"from farm.results.journal import Journal; from pathlib import Path; Journal(Path({str(tmp_path)!r}))"
         second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert second.returncode != 0
         assert f"process {os.getpid()} on" in second.stderr
@@ -105,7 +105,7 @@ def test_a_second_driver_is_refused_and_told_who_holds_it(tmp_path):
 def test_a_killed_driver_loses_nothing_and_frees_the_sweep(tmp_path):
     code = (
         "import os, sys; sys.path.insert(0, 'tests'); from pathlib import Path\n"
-        "from farm.journal import Journal; from test_journal import record\n"
+        "from farm.results.journal import Journal; from test_journal import record\n"
         f"journal = Journal(Path({str(tmp_path)!r})); journal.add([record(f'q{{i}}') for i in range(50)])\n"
         "os.kill(os.getpid(), 9)"
     )

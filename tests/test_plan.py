@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.costs import Costs
-from farm.plan import Ask, Position, make_plan
-from farm.records import CellKey
+from farm.driver.costs import Costs
+from farm.driver.plan import Ask, Position, make_plan
+from farm.results.record import CellKey
 
 
 def ask(variants=3, gsm=10, synthetic=3, repeats=1):

@@ -6,8 +6,8 @@ import sys
 
 from support import RAY, REPOSITORY
 
-from farm.prewarm import compilers_at_once, prewarm_node, short_command
-from farm.spec import load_sweep
+from farm.cli.prewarm import compilers_at_once, prewarm_node, short_command
+from farm.spec.models import load_sweep
 
 SWEEPS = REPOSITORY / "jobs" / "sweeps"
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from farm import progress
-from farm.engine.phases import Phase
-from farm.progress import Progress, until
+from farm.driver import progress
+from farm.driver.progress import Progress, until
+from farm.engines.sglang.phases import Phase
 
 
 @pytest.fixture

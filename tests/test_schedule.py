@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import Simulation
 
-from farm.costs import Costs
-from farm.plan import Ask
-from farm.records import CellKey
-from farm.schedule import Feed, Finish, Schedule, Start
+from farm.driver.costs import Costs
+from farm.driver.plan import Ask
+from farm.driver.schedule import Feed, Finish, Schedule, Start
+from farm.results.record import CellKey
 
 
 def ask(variants=2, items=10):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from farm.secrets import is_secret, masked, masked_text, secret_values
+from farm.redaction import is_secret, masked, masked_text, secret_values
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from support import REPOSITORY, run_sweep, sweep_command
 
-from farm.history import first_costs
-from farm.records import CellKey
-from farm.spec import load_sweep
+from farm.driver.history import first_costs
+from farm.results.record import CellKey
+from farm.spec.models import load_sweep
 from farm.workloads.build import build
 
 SWEEP = {
@@ -47,7 +47,7 @@ def environment(cluster, farm_home, **extra):
 
 def engines_left(sweep_id):
     """Process ids of a sweep's engines that still run."""
-    listed = subprocess.run(["pgrep", "-f", "farm.engine.emulated|engine/guard.py"], capture_output=True, text=True)
+    listed = subprocess.run(["pgrep", "-f", "farm.engines.emulated|engine/guard.py"], capture_output=True, text=True)
     left = []
     for pid in listed.stdout.split():
         try:

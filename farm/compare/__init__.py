@@ -13,7 +13,7 @@ assemble   all of it as the dictionary of the JSON contract: `compare`
 cli        the command line
 """
 
+from farm.cli.compare import main
 from farm.compare.assemble import compare
-from farm.compare.cli import main
 
 __all__ = ["compare", "main"]

@@ -2,7 +2,7 @@
 
 import sys
 
-from farm.compare.cli import main
+from farm.cli.compare import main
 
 if __name__ == "__main__":
     sys.exit(main())

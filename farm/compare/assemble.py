@@ -13,11 +13,11 @@ from farm.compare.caveats import EXCLUDE, INCLUDE, caveats, slow_state
 from farm.compare.contrasts import add_holm, contrast, effect, head_to_head
 from farm.compare.costs import start_up_costs
 from farm.compare.figures import variant_figures
+from farm.compare.metrics import WorkloadTable, checked, workload_table
 from farm.compare.sample import WorkloadSample, sample_workload
 from farm.compare.steadiness import as_json, drifts, node_effect, sentence
 from farm.compare.why import add_round_costs, reasons, workload_gaps
 from farm.errors import InputError
-from farm.metrics import WorkloadTable, checked, workload_table
 from farm.stats import family
 
 DEFAULT_MARGIN_PP = 1.0

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pandas as pd
 
 from farm.compare.advice import MIN_ITEMS
+from farm.compare.metrics import WorkloadTable
 from farm.compare.sample import WorkloadSample
 from farm.compare.steadiness import drifts, node_effect
 from farm.compare.words import number
-from farm.metrics import WorkloadTable
 
 NEAR_ONE_ACCEPT_LENGTH: Final = 1.1
 VISIBLE_SHIFT: Final = 0.02
@@ -45,7 +45,7 @@ def caveats(
 
 
 def slow_state(frame: pd.DataFrame, workloads: Iterable[str], slow_records: str) -> list[str]:
-    """Answers that were taken in a slow state of the GPU, of all records; see `farm.telemetry.samples` for its rule."""
+    """Answers that were taken in a slow state of the GPU, of all records; see `farm.node.telemetry.samples` for its rule."""
     out = []
     for name in workloads:
         answers = frame[(frame["workload"] == name).to_numpy() & frame["ok"].to_numpy()]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from farm.compare.sample import WorkloadSample, as_json, ends, finite, interval, pair_spread
-from farm.metrics import (
+from farm.compare.metrics import (
     ACCEPT_LENGTH,
     COMPLETION_TOKENS,
     ENERGY_PER_TOKEN_J,
@@ -20,6 +19,7 @@ from farm.metrics import (
     Pairing,
     ratio_of,
 )
+from farm.compare.sample import WorkloadSample, as_json, ends, finite, interval, pair_spread
 from farm.stats.accuracy import AccuracyContrast, Outcomes, compare_accuracy
 from farm.stats.explain import Means, latency_parts, speed_parts
 from farm.stats.family import Effect, Pair, holm

@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from farm.compare.sample import WorkloadSample, as_json, ends, finite, interval, variant_spread
-from farm.metrics import (
+from farm.compare.metrics import (
     ACCEPT_LENGTH,
     ACCEPT_RATE,
     ENERGY_PER_REQUEST_J,
@@ -19,6 +18,7 @@ from farm.metrics import (
     distribution,
     ratio_of,
 )
+from farm.compare.sample import WorkloadSample, as_json, ends, finite, interval, variant_spread
 from farm.stats.accuracy import wilson
 from farm.stats.intervals import Interval
 

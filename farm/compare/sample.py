@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from farm.metrics import SUMS, Pairing, WorkloadTable, answer_columns, item_sums, paired, ratio_of
+from farm.compare.metrics import SUMS, Pairing, WorkloadTable, answer_columns, item_sums, paired, ratio_of
 from farm.stats.family import Pair
 from farm.stats.intervals import (
     EngineSpread,

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from farm.compare.advice import MIN_ITEMS
-from farm.metrics import WorkloadTable
+from farm.compare.metrics import WorkloadTable
 from farm.stats.intervals import FloatArray
 
 

@@ -15,8 +15,8 @@ import farm
 from farm.doctor.node import EMULATED, NO_GPU, Node
 from farm.doctor.verdict import FAIL, OK, WARN, Check, judged, not_applicable
 from farm.doctor.weights import weights_bytes, weights_problem
-from farm.engine.needs import missing_draft_layer, missing_drafter, missing_packages
-from farm.variants import must_be_seen
+from farm.engines.sglang.requirements import missing_draft_layer, missing_drafter, missing_packages
+from farm.spec.optimisations import must_be_seen
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farm.doctor import engine, machine, probe
 from farm.doctor.node import Node
 from farm.doctor.verdict import SKIPPED, Check
-from farm.spec import Sweep
+from farm.spec.models import Sweep
 
 
 def quick_checks(sweep: Sweep) -> list[Check]:

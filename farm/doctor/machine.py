@@ -13,11 +13,11 @@ import psutil
 from farm.doctor.node import EMULATED, GIB, NO_GPU, NO_GPU_FOUND, Node
 from farm.doctor.verdict import FAIL, OK, WARN, Check, judged, not_applicable
 from farm.doctor.weights import weights_bytes
-from farm.engine.needs import missing_memory, wrong_architecture
+from farm.engines.sglang.requirements import missing_memory, wrong_architecture
+from farm.node.telemetry import visible_gpu
+from farm.node.telemetry.nvml import open_gpu
 from farm.paths import farm_home
 from farm.sglang_plugin.caches import cache_state
-from farm.telemetry import visible_gpu
-from farm.telemetry.nvml import open_gpu
 
 SPARK_FLOOR_GIB: Final = 85.0
 """Below this much available memory an engine of Ling-3.0-flash can wedge a DGX Spark while it starts."""

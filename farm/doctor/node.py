@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from farm.doctor.weights import find_in_cache
-from farm.engine.command import model_of, python_of
-from farm.engine.needs import Gpu, find_gpu
-from farm.engine.process import NOT_INHERITED
-from farm.spec import Sweep
-from farm.variants import Needs, part
+from farm.engines.process import NOT_INHERITED
+from farm.engines.sglang.command import model_of, python_of
+from farm.engines.sglang.requirements import Gpu, find_gpu
+from farm.spec.models import Sweep
+from farm.spec.optimisations import Needs, part
 
 GIB: Final = 1 << 30
 NO_GPU: Final = "the engine runs on the CPU"

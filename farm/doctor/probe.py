@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from farm.doctor.node import NO_GPU, NO_GPU_FOUND, TIMEOUT_S, Node
 from farm.doctor.verdict import FAIL, OK, WARN, Check, not_applicable
-from farm.telemetry import Telemetry, visible_gpu
+from farm.node.telemetry import Telemetry, visible_gpu
 
 PROBE_S: Final = 10.0
 GB10_NOMINAL_GB_PER_S: Final = 273.0
@@ -33,7 +33,7 @@ def bandwidth(node: Node) -> Check:
 
 
 def bandwidth_verdict(gb_per_s: float, fields: Mapping[str, Any], *, is_gb10: bool) -> Check:
-    """What the rate and the clock say. Pure; `fields` are those of `farm.telemetry.record_fields`."""
+    """What the rate and the clock say. Pure; `fields` are those of `farm.node.telemetry.record_fields`."""
     clock = fields["sm_clock_mhz"]
     seen = f"{gb_per_s:.0f} GB/s read and written at an SM clock of "
     seen += "unknown MHz" if clock is None else f"{clock:.0f} MHz"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from farm.doctor.verdict import FAIL, WARN, Verdict
-from farm.views.safe import one_line
+from farm.text import one_line
 
 _STYLES: Final = {FAIL: "bold red", WARN: "yellow", "pass": "green"}
 

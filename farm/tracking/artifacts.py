@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from farm.secrets import masked, masked_text
+from farm.redaction import masked, masked_text
 from farm.tracking.entries import env_of
 from farm.tracking.results import Key, Results
 from farm.tracking.views import Views

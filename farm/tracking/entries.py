@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from farm.spec.optimisations import CATALOGUE, compose
 from farm.tracking.results import Key, Results, milliseconds
-from farm.variants import CATALOGUE, compose
 
 MAX_PARAM_CHARACTERS: Final = 6000
 MAX_TAG_CHARACTERS: Final = 8000

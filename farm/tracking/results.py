@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from farm.errors import InputError
-from farm.secrets import masked
+from farm.redaction import masked
 
 
 class Key(NamedTuple):

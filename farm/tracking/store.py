@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from farm.errors import TrackingError
 from farm.paths import farm_home
-from farm.secrets import masked_text
+from farm.redaction import masked_text
 from farm.tracking.entries import Point
 
 P = ParamSpec("P")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from farm.errors import SweepHeld, TrackingError
-from farm.journal import Journal
-from farm.results import export
-from farm.secrets import masked_text
+from farm.redaction import masked_text
+from farm.results.folder import export
+from farm.results.journal import Journal
 from farm.tracking import artifacts, entries
 from farm.tracking.describe import describe_child, describe_sweep, run_name
 from farm.tracking.entries import Point, State

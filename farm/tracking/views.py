@@ -30,7 +30,8 @@ def make_views(results: Results, *, with_report: bool) -> Views:
     """Compare what is there so far."""
     # Imported here because statistics and plots take time to load, and bad input should not wait for them.
     from farm.compare import compare
-    from farm.views import markdown, report
+    from farm.report import html as report
+    from farm.report import markdown
 
     try:
         comparison = compare(results.records, results.sweep, results.engines, results.items)
@@ -43,8 +44,8 @@ def make_views(results: Results, *, with_report: bool) -> Views:
 def _figures_alone(results: Results) -> dict[str, Any]:
     """The figures of each variant, in the layout of a comparison without contrasts."""
     from farm.compare.figures import variant_figures
+    from farm.compare.metrics import checked, workload_table
     from farm.compare.sample import sample_workload
-    from farm.metrics import checked, workload_table
 
     found: dict[str, Any] = {}
     if results.answered.empty:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farm.errors import InputError
-from farm.spec import Gsm8kWorkload, Sweep, SyntheticWorkload, Workload
+from farm.spec.models import Gsm8kWorkload, Sweep, SyntheticWorkload, Workload
 from farm.workloads import gsm8k, prompts, synthetic
 from farm.workloads.items import Item
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from farm.errors import InputError
 from farm.paths import expand
-from farm.spec import Gsm8kWorkload
+from farm.spec.models import Gsm8kWorkload
 from farm.workloads import hub
 from farm.workloads.grading import gold_answer
 from farm.workloads.items import Item

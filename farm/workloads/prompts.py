@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from farm.errors import InputError
 from farm.paths import expand
-from farm.spec import PromptsWorkload, Sampling
+from farm.spec.models import PromptsWorkload, Sampling
 from farm.workloads.items import Item
 from farm.workloads.jsonl import checked_id, read_rows
 from farm.workloads.numbers import number

@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from farm.spec import SyntheticWorkload
+from farm.spec.models import SyntheticWorkload
 from farm.workloads.items import Item
 
 # English words of this kind are at least one token each; the margin is for tokenizers that join some of them.

@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.table import Table
 from simulation import Simulation
 
-from farm.costs import Costs
-from farm.engine.emulated import published
-from farm.history import SPARK_QUESTION_S, SPARK_START_S
-from farm.plan import Ask
-from farm.schedule import Schedule
+from farm.driver.costs import Costs
+from farm.driver.history import SPARK_QUESTION_S, SPARK_START_S
+from farm.driver.plan import Ask
+from farm.driver.schedule import Schedule
+from farm.engines.emulated import published
 
 ROOT = Path(__file__).resolve().parents[2]
 SETUPS = {

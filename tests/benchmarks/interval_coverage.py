@@ -18,8 +18,8 @@ from compare_sweeps import Truth, sweep
 
 from farm.compare.contrasts import contrast
 from farm.compare.figures import variant_figures
+from farm.compare.metrics import LATENCY_S, TPOT_S, checked, ratio_of, workload_table
 from farm.compare.sample import WorkloadSample, sample_workload
-from farm.metrics import LATENCY_S, TPOT_S, checked, ratio_of, workload_table
 from farm.stats.family import pairs
 from farm.stats.intervals import bca_interval, percentile_interval
 

@@ -36,8 +36,8 @@ import psutil
 import yaml
 from support import AskedEngine, sweep_command
 
-from farm.engine.command import default_python
-from farm.spec import load_sweep
+from farm.engines.sglang.command import default_python
+from farm.spec.models import load_sweep
 
 LOG = "FARM_EMULATION_REQUEST_LOG"
 PROMPT_TOKENS = 32

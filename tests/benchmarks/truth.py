@@ -46,9 +46,9 @@ import _paths  # noqa: F401
 import aiohttp
 from support import CPU_ENGINE, AskedEngine, quickstart_sweep
 
-from farm import demo
-from farm.engine.stream import StreamReader
-from farm.figures import measured
+from farm.builtin import demo
+from farm.engines.sglang.stream import StreamReader
+from farm.node.record import measured
 
 GOAL = 0.01
 WAYS = ("farm", "as bench", "bench")

@@ -37,7 +37,7 @@ TEXT = "First we need to find what is given. Each box holds 12 eggs, and there a
 
 def make_record(variant: str, item: int, tokens: int):
     """A record as a worker sends it."""
-    from farm.records import Record
+    from farm.results.record import Record
 
     times, now = [], 0.3
     for _ in range(tokens):
@@ -93,7 +93,7 @@ def _status(name: str) -> float:
 
 def measure_journal() -> bool:
     """Records a second into the journal and out of it; whether the goal is met."""
-    from farm.journal import Journal
+    from farm.results.journal import Journal
 
     records = [make_record(VARIANTS[n % 4], n // 4, 320) for n in range(8192)]
     print(f"journal: {len(records)} records of 320 tokens (load {os.getloadavg()[0]:.2f})")
@@ -120,7 +120,7 @@ def measure_journal() -> bool:
 
 
 def _ask(records: int):
-    from farm.plan import Ask
+    from farm.driver.plan import Ask
 
     return Ask(VARIANTS, {"gsm8k": tuple(f"test-{n:06d}" for n in range(records // 4))}, {"gsm8k": 1})
 
@@ -133,13 +133,13 @@ def fill(folder: Path, records: int, tokens: int) -> None:
     """Child process: pass records through the dispatcher, and tell the memory on the way."""
     from rich.console import Console
 
-    from farm.costs import Costs
-    from farm.dispatch import Dispatcher
-    from farm.events import Answered
-    from farm.journal import Journal
-    from farm.monitoring import Meters
-    from farm.progress import Progress
-    from farm.schedule import Schedule
+    from farm.driver.costs import Costs
+    from farm.driver.dispatch import Dispatcher
+    from farm.driver.progress import Progress
+    from farm.driver.prometheus import Meters
+    from farm.driver.schedule import Schedule
+    from farm.node.messages import Answered
+    from farm.results.journal import Journal
 
     console = Console(file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     pool = [make_record("x", n, tokens) for n in range(64)]
@@ -180,9 +180,9 @@ def fill(folder: Path, records: int, tokens: int) -> None:
 
 def resume(folder: Path, records: int) -> None:
     """Child process: what a driver does before it gives its first order."""
-    from farm.costs import Costs
-    from farm.journal import Journal
-    from farm.schedule import Schedule
+    from farm.driver.costs import Costs
+    from farm.driver.schedule import Schedule
+    from farm.results.journal import Journal
 
     began = time.perf_counter()
     with Journal(folder) as journal:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from farm.records import RECORD_SCHEMA
+from farm.results.record import RECORD_SCHEMA
 
 LADDER = ("baseline", "humming", "humming+fp8-head", "humming+fp8-head+nextn")
 TOKENS = (748286, 801260)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farm.compare import compare
-from farm.views import json_file
+from farm.report import json_file
 
 SPEC = Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)
 TRUTHS = {LADDER[0]: Truth(), LADDER[1]: Truth(step_s=0.0243), LADDER[2]: Truth(step_s=0.0218), LADDER[3]: SPEC}

@@ -9,9 +9,10 @@ import pytest
 from compare_sweeps import Truth, sweep
 
 from farm.compare import compare
+from farm.report import csv_file, json_file, markdown, terminal
+from farm.report import html as report
 from farm.tracking.entries import figures_of as figures_of_run
 from farm.tracking.results import Key
-from farm.views import csv_file, json_file, markdown, report, terminal
 
 PAIR = {"baseline": Truth(), "nextn": Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)}
 WATTS = {"baseline": 50.0, "nextn": 55.0}

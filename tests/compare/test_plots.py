@@ -17,7 +17,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from farm.compare import compare
-from farm.views import plots, report
+from farm.report import html as report
+from farm.report import plots
 
 TWO = ["baseline", "humming+fp8-head+nextn"]
 NINE = ["baseline", "humming", "fp8-head", "nextn", "humming+fp8-head", "humming+nextn", "fp8-head+nextn", "eagle3",

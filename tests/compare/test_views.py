@@ -14,8 +14,9 @@ from compare_sweeps import Truth, sweep
 from rich.console import Console
 
 from farm.compare import compare
-from farm.views import csv_file, markdown, report, terminal
-from farm.views.safe import for_csv, for_html, for_markdown, plain
+from farm.report import csv_file, markdown, terminal
+from farm.report import html as report
+from farm.text import for_csv, for_html, for_markdown, plain
 
 NASTY = '\x1b[31m<script>alert("x")</script>\x1b]0;owned\x07 |`=1+1`\u202e $x^2$ [bold]'
 SPEC = Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)

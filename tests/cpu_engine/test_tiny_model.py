@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from farm.models.tiny import END_OF_TURN, SHAPE, make_tiny_bailing_v3
+from farm.builtin.tiny_bailing import END_OF_TURN, SHAPE, make_tiny_bailing_v3
 
 QUESTION = (
     "A caterer prepares 25 trays of pasta for a wedding. Each tray serves 12 guests, but 3 trays fall on the way and "

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from demo_model.tokenizer import load_tokenizer, prompt_text
 
-from farm import demo
-from farm.demo.tokenizer import load_tokenizer, prompt_text
+from farm.builtin import demo
 from farm.workloads.grading import grade
 
 pytestmark = pytest.mark.engine

@@ -5,9 +5,8 @@ import re
 from fractions import Fraction
 
 import pytest
-
-from farm.demo.problems import MAX_STEPS, Problem, problems, split_of
-from farm.demo.sums import SCALES, DoesNotFitError, Worksheet, apply
+from demo_model.problems import MAX_STEPS, Problem, problems, split_of
+from demo_model.sums import SCALES, DoesNotFitError, Worksheet, apply
 
 EVENLY = dict.fromkeys(SCALES, 1.0)
 STEP = re.compile(r"(\d+)([-+*/])(\d+) = <<(\d+[-+*/]\d+)=(\d+)>>(\d+)")

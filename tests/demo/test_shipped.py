@@ -5,10 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer
-
-from farm import demo
-from farm.demo.tokenizer import (
+from demo_model.tokenizer import (
     CHAT_TEMPLATE,
     END,
     END_ID,
@@ -20,7 +17,10 @@ from farm.demo.tokenizer import (
     load_tokenizer,
     prompt_text,
 )
-from farm.demo.workload import TEST_ITEMS, write_shipped
+from demo_model.workload import TEST_ITEMS, write_shipped
+from tokenizers import Tokenizer
+
+from farm.builtin import demo
 
 
 def read(path):
@@ -47,7 +47,7 @@ def test_items_have_stable_unique_ids_and_share_nothing_with_the_examples():
 
 
 def test_generator_and_data_need_no_torch():
-    modules = "farm.demo, farm.demo.workload, farm.demo.tokenizer, farm.demo.corpus"
+    modules = "farm.builtin.demo, demo_model.workload, demo_model.tokenizer, demo_model.corpus"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

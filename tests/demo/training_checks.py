@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from demo_model import checkpoint
+from demo_model.corpus import make_rows
+from demo_model.evaluation import acceptance, accuracy
+from demo_model.masks import document_mask, pass_masks
+from demo_model.network import Experts, KeysValues, NextN, Trunk, initialise
+from demo_model.runner import OutOfTimeError, Settings, train_demo_model
+from demo_model.shape import TINY, hf_config, shape_of
+from demo_model.tokenizer import load_tokenizer
+from demo_model.training import Batch, draft_logits, learning_rate
+from demo_model.workload import shipped
 
-from farm import demo
-from farm.demo import checkpoint
-from farm.demo.corpus import make_rows
-from farm.demo.evaluation import acceptance, accuracy
-from farm.demo.masks import document_mask, pass_masks
-from farm.demo.network import Experts, KeysValues, NextN, Trunk, initialise
-from farm.demo.runner import OutOfTimeError, Settings, train_demo_model
-from farm.demo.shape import TINY, hf_config, shape_of
-from farm.demo.tokenizer import load_tokenizer
-from farm.demo.training import Batch, draft_logits, learning_rate
-from farm.demo.workload import shipped
+from farm.builtin import demo
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import struct
 import pytest
 from support import REPOSITORY
 
+from farm.builtin.catalogue import builtin_model
 from farm.doctor.weights import read_header
-from farm.models import builtin_model
-from farm.spec import load_sweep
+from farm.spec.models import load_sweep
 
 QUICKSTART = REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml"
 

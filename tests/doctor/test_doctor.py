@@ -10,7 +10,7 @@ import pytest
 from support import RAY, REPOSITORY
 
 from farm.doctor import problems, quick_checks
-from farm.telemetry.nvml import open_gpu
+from farm.node.telemetry.nvml import open_gpu
 
 NEEDS_A_GPU = {"GPU", "architecture", "sgl_kernel", "torch", "kernel caches", "Ray's memory monitor", "bandwidth"}
 

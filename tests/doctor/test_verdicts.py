@@ -5,7 +5,7 @@ import pytest
 from farm.doctor import Check, Verdict
 from farm.doctor.machine import clock_offset
 from farm.doctor.probe import bandwidth_verdict
-from farm.telemetry.samples import NO_FIELDS
+from farm.node.telemetry.samples import NO_FIELDS
 
 
 def fields(clock, slow):

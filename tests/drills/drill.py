@@ -19,7 +19,7 @@ import yaml
 from driver import job
 from mlflow import MlflowClient
 
-from farm.engine import guard
+from farm.engines import guard
 
 CELL = ["variant", "workload", "item_id", "repeat"]
 SWEEP = {
@@ -177,7 +177,7 @@ def engines(results=None):
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
-            is_engine = command[1:2] == ["-m"] and command[2] in ("farm.engine.emulated", "sglang.launch_server")
+            is_engine = command[1:2] == ["-m"] and command[2] in ("farm.engines.emulated", "sglang.launch_server")
             if is_engine and f"/{folder.name}/" in process.environ().get("FARM_EVIDENCE_DIR", ""):
                 found.append(process)
     return found

@@ -8,10 +8,13 @@ import pandas as pd
 import ray
 from support import REPOSITORY
 
-from farm import cluster, dispatch, tracking
-from farm import job as farm_job
+from farm import tracking
+from farm.cli import sweep as farm_job
 from farm.compare import compare
-from farm.views import report, terminal
+from farm.driver import dispatch
+from farm.driver import workers as cluster
+from farm.report import html as report
+from farm.report import terminal
 
 PRELOADED = (mlflow, pd, ray, cluster, dispatch, tracking, compare, terminal)
 

@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from support import MlflowServer
 
-OFTEN = {"farm.dispatch.SHOW_EVERY_S": 0.5}
+OFTEN = {"farm.driver.dispatch.SHOW_EVERY_S": 0.5}
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_the_actor_is_killed(ray_cluster, home, undisturbed, tmp_path):
 
 def test_the_only_slot_is_waited_for_however_long_the_sweep_has_run(home, undisturbed, tmp_path):
     sweep = drill.write_sweep(tmp_path, {"engine": {"lost_node_wait_s": 120}})
-    job = drill.start(sweep, "--nodes", "1", settings={"farm.dispatch._NOBODY_S": 1.0})
+    job = drill.start(sweep, "--nodes", "1", settings={"farm.driver.dispatch._NOBODY_S": 1.0})
     drill.wait_for_records(4)
     drill.an_engine()
     drill.workers()[0].kill()

@@ -10,8 +10,8 @@ import psutil
 import pytest
 from support import REPOSITORY
 
-from farm.engine import guard, process
-from farm.engine.command import EngineCommand
+from farm.engines import guard, process
+from farm.engines.sglang.command import EngineCommand
 from farm.errors import EngineStartError
 
 GRANDCHILD = """

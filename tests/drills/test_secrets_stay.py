@@ -8,8 +8,8 @@ import drill
 import psutil
 from mlflow import MlflowClient
 
-from farm.engine import process
-from farm.engine.command import EngineCommand
+from farm.engines import process
+from farm.engines.sglang.command import EngineCommand
 
 SECRETS = {
     "env": "env-s3cr3t-of-the-hub",

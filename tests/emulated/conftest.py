@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from farm.engine.stream import Answer, StreamReader
+from farm.engines.sglang.stream import Answer, StreamReader
 
 REPOSITORY = Path(__file__).parents[2]
 KEY = "test-key"
@@ -110,7 +110,7 @@ class Starter:
             port = probe.getsockname()[1]
         log = self._folder / f"engine-{port}.log"
         command = [
-            *(sys.executable, "-m", "farm.engine.emulated", "--model-path", "/nowhere", "--port", str(port)),
+            *(sys.executable, "-m", "farm.engines.emulated", "--model-path", "/nowhere", "--port", str(port)),
             *(
                 "--api-key",
                 KEY,

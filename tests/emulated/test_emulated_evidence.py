@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from farm.engine.evidence import Probe, mismatches, read_processes
-from farm.figures import measured
-from farm.variants import compose, must_be_seen
+from farm.engines.sglang.evidence import Probe, mismatches, read_processes
+from farm.node.record import measured
+from farm.spec.optimisations import compose, must_be_seen
 
 PROMPT = list(range(40, 90))
 SAMPLING = {"temperature": 0.0, "ignore_eos": True, "max_new_tokens": 64}

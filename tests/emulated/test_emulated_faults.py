@@ -9,7 +9,7 @@ import aiohttp
 import psutil
 import pytest
 
-from farm.engine.emulated import tokenizer
+from farm.engines.emulated import tokenizer
 from farm.errors import StreamBroken
 
 PROMPT = tokenizer.encode("Janet sells the remaining eggs every day. How much does she make? ")

@@ -9,11 +9,11 @@ import socket
 
 import pytest
 
-from farm.engine import process
-from farm.events import Answered, Assignment, EngineReady, EngineReport, EngineStarting, StintFailed
-from farm.node import EngineSlot
-from farm.results import ask_of
-from farm.spec import Sweep
+from farm.engines import process
+from farm.node.messages import Answered, Assignment, EngineReady, EngineReport, EngineStarting, StintFailed
+from farm.node.slot import EngineSlot
+from farm.results.folder import ask_of
+from farm.spec.models import Sweep
 from farm.workloads.build import build
 
 SLOWEST = {"emulation-speed": 200, "emulation-start-speed": 1000}

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from farm.engine.emulated import model, published, shapes
-from farm.engine.emulated.model import Setup, Speculation
+from farm.engines.emulated import model, published, shapes
+from farm.engines.emulated.model import Setup, Speculation
 
 TABLE = published.rows()
 COUNTS = {"GSM8K right in one of two": 15, "GSM8K wrong in both": 12}

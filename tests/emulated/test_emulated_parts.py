@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.engine.emulated import answers, draws, tokenizer
-from farm.engine.emulated.answers import Answers
-from farm.engine.emulated.arguments import resolve, setup_of
-from farm.engine.emulated.faults import Faults, faults_from
-from farm.engine.emulated.model import Setup, Speculation
-from farm.engine.emulated.prefix_cache import PrefixCache
-from farm.engine.emulated.schedule import Demand, chunk_ends, schedule
-from farm.engine.emulated.shapes import VOCABULARY
+from farm.engines.emulated import answers, draws, tokenizer
+from farm.engines.emulated.answers import Answers
+from farm.engines.emulated.arguments import resolve, setup_of
+from farm.engines.emulated.faults import Faults, faults_from
+from farm.engines.emulated.model import Setup, Speculation
+from farm.engines.emulated.prefix_cache import PrefixCache
+from farm.engines.emulated.schedule import Demand, chunk_ends, schedule
+from farm.engines.emulated.shapes import VOCABULARY
 from farm.workloads.items import Item
 
 MODEL = ("--model-path", "/nowhere")

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from farm.engine.emulated import answers, tokenizer
-from farm.engine.emulated.shapes import VOCABULARY
+from farm.engines.emulated import answers, tokenizer
+from farm.engines.emulated.shapes import VOCABULARY
 from farm.workloads.items import Item
 
 PROMPT = tokenizer.encode("Janet sells the remaining eggs every day. How much does she make? ") * 8

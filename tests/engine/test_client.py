@@ -7,7 +7,7 @@ import time
 import pytest
 from aiohttp import web
 
-from farm.engine.client import EngineClient
+from farm.engines.sglang.client import EngineClient
 from farm.errors import EngineGone, RequestRefused, StreamBroken
 
 STOP = {"type": "stop", "matched": 2}

@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 from support import REPOSITORY, free_port, run_sweep
 
-from farm import demo
-from farm.engine.command import engine_command, model_of, python_of
-from farm.spec import load_sweep
+from farm.builtin import demo
+from farm.engines.sglang.command import engine_command, model_of, python_of
+from farm.spec.models import load_sweep
 
 
 def printed(*arguments):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from farm.engine.phases import LogFollower, Phase, phase_of
+from farm.engines.sglang.phases import LogFollower, Phase, phase_of
 
 LINES = {
     "[2026-11-30 23:09:26] Load weight begin. avail mem=102.00 GB": Phase("loading weights"),

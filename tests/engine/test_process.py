@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from farm.engine import process
-from farm.engine.command import EngineCommand
+from farm.engines import process
+from farm.engines.sglang.command import EngineCommand
 
 SCRIPT = "import sys, time; print('ConnectionError: an old complaint', flush=True); {}"
 

@@ -9,12 +9,12 @@ import psutil
 import pytest
 from support import REPOSITORY
 
-from farm.engine.command import EngineCommand, engine_command
-from farm.engine.running import launch
+from farm.builtin.catalogue import builtin_model
+from farm.engines.sglang.command import EngineCommand, engine_command
+from farm.engines.sglang.running import launch
 from farm.errors import EngineGone, EngineStartError, RequestRefused, StreamBroken
-from farm.figures import measured
-from farm.models import builtin_model
-from farm.spec import Gsm8kWorkload, load_sweep
+from farm.node.record import measured
+from farm.spec.models import Gsm8kWorkload, load_sweep
 from farm.workloads import gsm8k
 
 pytestmark = pytest.mark.engine

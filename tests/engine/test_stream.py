@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm.engine.stream import StreamReader
+from farm.engines.sglang.stream import StreamReader
 from farm.errors import RequestRefused, StreamBroken
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from support import REPOSITORY
 
-from farm.engine.command import engine_command
-from farm.engine.evidence import mismatches, read_processes
-from farm.engine.gate import evidence_folder, start_proven
+from farm.builtin.catalogue import builtin_model
+from farm.engines.sglang.command import engine_command
+from farm.engines.sglang.evidence import mismatches, read_processes
+from farm.engines.sglang.gate import evidence_folder, start_proven
 from farm.errors import EngineStartError, VariantNotActive
-from farm.models import builtin_model
-from farm.spec import Sweep
-from farm.variants import must_be_seen
+from farm.spec.models import Sweep
+from farm.spec.optimisations import must_be_seen
 
 pytestmark = pytest.mark.engine
 SWEEP = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mutations import VALUES, mutated
 
 from farm.errors import InputError
-from farm.spec import PromptsWorkload
+from farm.spec.models import PromptsWorkload
 from farm.workloads.items import digest
 from farm.workloads.prompts import items
 

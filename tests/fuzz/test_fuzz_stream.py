@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutated
 
-from farm.engine.stream import StreamReader
+from farm.engines.sglang.stream import StreamReader
 from farm.errors import EngineGone, RequestRefused, StreamBroken
-from farm.figures import measured
+from farm.node.record import measured
 
 DECLARED = (StreamBroken, RequestRefused, EngineGone)
 

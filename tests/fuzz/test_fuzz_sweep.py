@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import VALUES, mutated
 
-from farm.engine.command import engine_command
+from farm.engines.sglang.command import engine_command
 from farm.errors import InputError
-from farm.spec import load_sweep
+from farm.spec.models import load_sweep
 
 VALID = {
     "name": "fuzz",

@@ -11,7 +11,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from support import REPOSITORY, sweep_command
 
-from farm.monitoring import ENGINE_GAUGES, engine_figures
+from farm.driver.prometheus import ENGINE_GAUGES, engine_figures
 
 DASHBOARD = REPOSITORY / "infra" / "monitoring" / "dashboard.json"
 PORTS = (

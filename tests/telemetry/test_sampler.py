@@ -6,10 +6,10 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from farm.records import RECORD_SCHEMA, Record
-from farm.telemetry import NO_FIELDS, Sample, Telemetry, visible_gpu
-from farm.telemetry.nvml import open_gpu
-from farm.telemetry.table import as_parquet
+from farm.node.telemetry import NO_FIELDS, Sample, Telemetry, visible_gpu
+from farm.node.telemetry.nvml import open_gpu
+from farm.node.telemetry.table import as_parquet
+from farm.results.record import RECORD_SCHEMA, Record
 
 HAS_GPU = open_gpu(0) is not None
 

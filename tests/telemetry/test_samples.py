@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from farm.telemetry.samples import NO_FIELDS, Sample, enclosing, energy_j, record_fields, slow_state, throttled_s
+from farm.node.telemetry.samples import NO_FIELDS, Sample, enclosing, energy_j, record_fields, slow_state, throttled_s
 
 THERMAL, POWER_CAP, IDLE, USER_CLOCKS, UNSEEN = 0x20, 0x4, 0x1, 0x2, None
 

@@ -26,7 +26,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
 @pytest.fixture(autouse=True)
 def _plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plots take seconds, and have tests of their own; `complete` is made with the real report."""
-    monkeypatch.setattr("farm.views.report.render", lambda *_: "<!doctype html><title>report</title>")
+    monkeypatch.setattr("farm.report.html.render", lambda *_: "<!doctype html><title>report</title>")
 
 
 @pytest.fixture

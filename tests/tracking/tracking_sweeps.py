@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
-from farm.records import RECORD_SCHEMA, Record
+from farm.results.record import RECORD_SCHEMA, Record
 from farm.tracking import Synced
 
 VARIANTS = ("baseline", "humming", "humming+fp8-head+nextn")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from farm.errors import InputError
-from farm.spec import Sweep
+from farm.spec.models import Sweep
 from farm.workloads.build import build
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farm import demo
+from farm.builtin import demo
 from farm.workloads.grading import extract, gold_answer, grade
 from farm.workloads.numbers import number
 

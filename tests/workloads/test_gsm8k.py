@@ -6,9 +6,9 @@ import socket
 import datasets
 import pytest
 
-from farm import demo
+from farm.builtin import demo
 from farm.errors import InputError
-from farm.spec import Gsm8kWorkload
+from farm.spec.models import Gsm8kWorkload
 from farm.workloads import gsm8k
 from farm.workloads.items import digest
 

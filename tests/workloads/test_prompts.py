@@ -5,7 +5,7 @@ import json
 import pytest
 
 from farm.errors import InputError
-from farm.spec import PromptsWorkload
+from farm.spec.models import PromptsWorkload
 from farm.workloads import jsonl, prompts
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]

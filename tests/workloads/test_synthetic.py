@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from farm.spec import SyntheticWorkload
+from farm.spec.models import SyntheticWorkload
 from farm.workloads import synthetic
 from farm.workloads.items import digest
 

@@ -1,0 +1,1 @@
+"""Arguments and the order of steps of each command."""

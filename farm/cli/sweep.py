@@ -1,0 +1,320 @@
+"""A sweep from its command line to its results: load, plan, run, export, track, compare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from farm.cli.arguments import chosen_sweep, positive, sweep_parser
+from farm.driver.history import first_costs
+from farm.driver.plan import Ask, Position, make_plan
+from farm.driver.progress import Progress, span
+from farm.engines.sglang.command import engine_command, model_of, python_of
+from farm.errors import FarmError, InputError, JournalError
+from farm.paths import expand, results_root
+from farm.redaction import HIDDEN
+from farm.results.folder import ask_of, describe, export, write_items, write_json
+from farm.results.journal import Journal
+from farm.spec.models import Sweep
+from farm.workloads.build import build
+from farm.workloads.items import Item, digest
+
+COMPLETE: Final = 0
+FAILED: Final = 1
+INCOMPLETE: Final = 3
+_SHOWN_PROBLEMS: Final = 10
+
+
+@dataclass(frozen=True)
+class Run:
+    """A loaded sweep and where its results go."""
+
+    sweep: Sweep
+    items: dict[str, list[Item]]
+    sweep_id: str
+    folder: Path
+    ask: Ask
+
+
+def main(argv: Sequence[str], sweeps: Path) -> int:
+    """Run `jobs/sweep.py`; returns its exit status.
+
+    Args:
+        argv: command line arguments.
+        sweeps: the folder whose sweeps are known by name.
+    """
+    # Where the output is no terminal nobody knows its width; the tables are made for 100 columns.
+    console = Console() if sys.stdout.isatty() else Console(width=100)
+    arguments = _arguments(argv)
+    # `ray job stop` and a plain kill end a sweep as Ctrl-C does, which a process started in the background may ignore.
+    _end_on_signals()
+    try:
+        run = prepare(arguments, sweeps)
+        if arguments.dry_run:
+            _show_plan(run, arguments.nodes or run.sweep.engine.slots_per_node, console)
+            return COMPLETE
+        # All paths are absolute by now. Ray may take a job's working directory away while the job still runs.
+        _enter(run.folder.parent)
+        return execute(run, arguments, console)
+    except FarmError as error:
+        console.print(Text(f"error: {error}"), style="bold red", highlight=False, soft_wrap=True)
+        return error.exit_status
+    except KeyboardInterrupt:
+        _say(
+            console, "interrupted; every record is kept: submit the same sweep again to go on, and to write its results"
+        )
+        return INCOMPLETE
+
+
+def _enter(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
+    except OSError as error:
+        raise JournalError(
+            f"{folder}: {error.strerror or error}; make the folder writable, or choose another with --results or "
+            "FARM_HOME"
+        ) from error
+
+
+def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
+    """Load and check all that can be checked before any engine starts."""
+    sweep = chosen_sweep(arguments, sweeps)
+    items = build(sweep)
+    everything = digest(item for name in sorted(items) for item in items[name])
+    sweep_id = sweep.identity(everything)
+    root = Path(expand(arguments.results)).absolute() if arguments.results else results_root()
+    newest = _newest_run(root, sweep_id)
+    number = 0 if newest is None else newest + arguments.fresh
+    sweep_id = f"{sweep_id}.{number}" if number else sweep_id
+    return Run(sweep, items, sweep_id, root / sweep_id, ask_of(sweep, items))
+
+
+def _newest_run(root: Path, sweep_id: str) -> int | None:
+    """Number of the newest run of a sweep: 0 is the folder of its id, N that with `.N` behind it."""
+    try:
+        names = [path.name for path in root.iterdir()]
+    except OSError:
+        return None  # there is none yet, or it is said when results are to be written
+    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", name) for name in names]
+    return max((int(match[1] or 0) for match in found if match), default=None)
+
+
+def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
+    """Run what is missing, then bring tables, MLflow and the comparison up to date."""
+    summary = describe(run.sweep, run.sweep_id, run.items)
+    with Journal(run.folder) as journal:
+        write_json(run.folder / "sweep.json", summary)
+        write_items(run.folder / "items.parquet", run.items)
+        answered = journal.answered()
+        total = sum(1 for _ in run.ask.cells())
+        _say(console, f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}")
+        if journal.rolled_back:
+            _say(console, "the last driver was ended while it wrote: the batch that it had in hand is asked again")
+        problems: list[str] = []
+        interrupted = False
+        started = time.monotonic()
+        if len(answered) < total:
+            try:
+                problems, summary["failed_variants"] = _run_missing(run, arguments, journal, summary, console, total)
+            except KeyboardInterrupt:
+                interrupted = True
+                _say(console, "interrupted: results are being written, which takes some seconds")
+        export(run.folder, journal, summary)
+        missing = total - len(journal.answered())
+        took = span(time.monotonic() - started)
+    _say(console, f"{total - missing} / {total} cells answered, {took}")
+    ui = _track(run, console, running=False)
+    if missing < total:
+        _show_comparison(run, console)
+    if ui:
+        _say(console, f"MLflow UI: {ui}")
+    failed = summary.get("failed_variants", {})
+    return _close(run, missing, total, problems, failed, interrupted, console)
+
+
+def _run_missing(
+    run: Run, arguments: argparse.Namespace, journal: Journal, summary: dict[str, Any], console: Console, total: int
+) -> tuple[list[str], dict[str, str]]:
+    # Ray is imported here so that bad input is refused before its start-up time.
+    import ray
+
+    from farm.driver import workers as cluster
+    from farm.driver.dispatch import Dispatcher
+    from farm.driver.prometheus import Meters
+    from farm.driver.schedule import WORTH_S, Schedule
+    from farm.node.messages import Assignment
+    from farm.node.slot import EngineSlot
+
+    assignment = Assignment(
+        run.sweep_id,
+        run.sweep,
+        {name: {item.item_id: item for item in entries} for name, entries in run.items.items()},
+    )
+    cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
+    _end_on_signals()  # a Ray that was started here has put its own handler in the place of ours
+    engine = run.sweep.engine
+    crew = cluster.Crew(engine, ray.put(assignment), arguments.nodes)
+    try:
+        unfit = crew.gather()
+        for name, reason in unfit.items():
+            _say(console, f"left out: {name}: {reason}")
+        answered = journal.answered()
+        costs = first_costs(run.sweep, run.items, run.folder.parent)
+        worth_s = WORTH_S / engine.speed
+        schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s)
+        with Progress(console, total, len(answered)) as progress:
+            show = partial(_show_in_mlflow, run, journal, summary, console)
+            meters = Meters(run.sweep_id, cells=total, answered=len(answered))
+            wait_s = engine.lost_node_wait_s
+            dispatcher = Dispatcher(schedule, crew, journal, progress, run.folder, wait_s, show, meters)
+            dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
+            dispatcher.run()
+        return dispatcher.problems, dispatcher.failed
+    finally:
+        crew.stop()
+
+
+def _show_in_mlflow(run: Run, journal: Journal, summary: dict[str, Any], console: Console) -> None:
+    """Let MLflow show what there is of a sweep that still runs."""
+    export(run.folder, journal, summary)
+    _track(run, console, running=True)
+
+
+def _track(run: Run, console: Console, *, running: bool) -> str | None:
+    """Bring MLflow up to date; returns how to open its UI."""
+    # MLflow is imported late: it takes seconds, and bad input should not wait for it.
+    from farm import tracking
+
+    try:
+        return tracking.sync(run.folder, running=running).ui
+    except FarmError as error:
+        _say(console, f"MLflow: {error}")
+        return None
+
+
+def _show_comparison(run: Run, console: Console) -> None:
+    # Late for the same reason: pandas and the statistics.
+    import pandas as pd
+
+    from farm.compare import compare
+    from farm.report import terminal
+
+    records = pd.read_parquet(run.folder / "requests.parquet")
+    try:
+        sweep, engines = (
+            json.loads((run.folder / name).read_text(encoding="utf-8")) for name in ("sweep.json", "engines.json")
+        )
+        items = pd.read_parquet(run.folder / "items.parquet")
+        terminal.render(compare(records, sweep, engines, items), console)
+    except InputError as error:
+        _say(console, f"no comparison: {error}")
+
+
+def _close(
+    run: Run,
+    missing: int,
+    total: int,
+    problems: list[str],
+    failed: Collection[str],
+    interrupted: bool,
+    console: Console,
+) -> int:
+    """The last lines: what is missing and why, and the commands that show the results or go on."""
+
+    def say(text: str) -> None:
+        _say(console, text)
+
+    results = f" --results {shlex.quote(str(run.folder))}"
+    say(f"compare again, in the repository: {shlex.quote(sys.executable)} -m farm.compare{results}")
+    if not missing:
+        return COMPLETE
+    if interrupted:
+        say("the sweep was interrupted; every record so far is kept")
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        say(f"- {problem}")
+    if len(problems) > _SHOWN_PROBLEMS:
+        say(f"- and {len(problems) - _SHOWN_PROBLEMS} more")
+    say(f"incomplete: {missing} of {total} cells have no answer; submit the same sweep again to go on")
+    if failed:
+        say(
+            f"{', '.join(failed)} failed: first mend what is said above. A sweep without it, or with other settings of "
+            "it, is another sweep, whose cells are all asked anew"
+        )
+    return FAILED if missing == total and not interrupted else INCOMPLETE
+
+
+def _show_plan(run: Run, nodes: int, console: Console) -> None:
+    slots = {f"node-{place + 1}": Position(place) for place in range(nodes)}
+    costs = first_costs(run.sweep, run.items, run.folder.parent)
+    plan = make_plan(run.ask, slots, design=run.sweep.design, costs=costs)
+
+    def say(text: str = "") -> None:
+        _say(console, text)
+
+    say(f"sweep {run.sweep_id}" + (f" [{run.sweep.label}]" if run.sweep.label else ""))
+    say(f"results in {run.folder}")
+    for slot, stints in plan.stints.items():
+        say(f"{slot}: " + ", then ".join(f"{stint.variant} ({len(stint.cells)} cells)" for stint in stints))
+    say(f"{sum(1 for _ in run.ask.cells())} cells, {plan.starts} engine starts on {len(plan.stints)} nodes")
+    if run.sweep.engine.device == "cuda":
+        end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
+        hours = run.sweep.engine.speed / 3600  # an emulation's hours are its machines'
+        emulated = "emulated " if run.sweep.engine.kind == "emulated" else ""
+        say(
+            f"about {sum(plan.ends_s.values()) * hours:.1f} {emulated}node-hours, done after {plan.end_s * hours:.1f} "
+            f"{emulated}h ({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at "
+            "the published speed of the baseline on DGX Sparks; faster variants take less"
+        )
+    else:
+        say("no cost is predicted for engines on a CPU")
+    say()
+    say("# The engines, as they start on this machine; each listens on SGLang's own port unless --port is added.")
+    if run.sweep.engine.kind == "emulated":
+        say("# A sweep also gives them the right answers (FARM_EMULATION_ANSWERS); without it they make numbers up.")
+    model, python = model_of(run.sweep), python_of(run.sweep)
+    for variant in run.sweep.variants:
+        command = engine_command(run.sweep, variant, model_path=model, python=python)
+        shown = command.masked()
+        say(f"# {variant.name}" + (f" ({HIDDEN} stands for a secret: write it in)" if shown != command else ""))
+        say(shown.as_shell())
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = sweep_parser("jobs/sweep.py", "Run a sweep, or go on with one.", "quickstart")
+    add: Callable[..., Any] = parser.add_argument
+    add("--results", metavar="DIR", help="folder that holds the sweeps' results (default: FARM_HOME/results)")
+    add("--nodes", type=positive, metavar="N", help="use N engine slots; with --dry-run, plan for N (default: all)")
+    add("--dry-run", action="store_true", help="print the plan, its cost and the engines' command lines; start nothing")
+    add("--fresh", action="store_true", help="start anew beside earlier results of the same sweep")
+    return parser.parse_args(argv)
+
+
+def _say(console: Console, text: str) -> None:
+    """A line of its own, whatever its length, and whatever it quotes."""
+    console.print(Text(text), highlight=False, soft_wrap=True)
+
+
+def _end_on_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,308 @@
+"""The records table turned into figures: checked, reduced to sums per item, and named as the definitions name them.
+
+Times are seconds of the client's clock, tokens are counted by the engine. A record with `error` is in no figure.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from farm.errors import InputError
+from farm.results.record import REQUIRED_COLUMNS
+from farm.stats.intervals import FloatArray, IntArray, Statistic
+
+SUMS: Final = (
+    "answers",
+    "latency_s",
+    "ttft_s",
+    "decode_s",  # of answers with more than one token
+    "steps",  # their completion tokens after the first
+    "completion_tokens",
+    "spec_tokens",  # completion tokens under speculation
+    "verify_rounds",
+    "accepted",
+    "proposed",
+    "request_tpot_s",  # each answer's own seconds per token
+    "request_tpot_answers",
+    "request_accept_length",  # each answer's own tokens per verify round
+    "request_accept_rate",
+    "spec_answers",
+    "drafting_answers",
+    "energy_j",  # of answers whose energy is known
+    "energy_tokens",  # their completion tokens
+    "energy_answers",
+)
+_PLACE: Final = {name: place for place, name in enumerate(SUMS)}
+_OPTIONAL_NUMBERS: Final = {
+    "verify_rounds": 0.0,
+    "draft_tokens_proposed": 0.0,
+    "draft_tokens_accepted": 0.0,
+    "cached_tokens": 0.0,
+    "decode_s": math.nan,
+    "sequence": math.nan,
+    "energy_j": math.nan,
+    "sm_clock_mhz": math.nan,
+    "throttled_s": math.nan,
+}
+_OPTIONAL_TEXT: Final = (
+    "node",
+    "engine_id",
+    "engine_kind",
+    "label",
+    "prompt_sha256",
+    "error",
+    "sweep_id",
+    "energy_method",
+)
+
+
+def ratio_of(numerator: str, denominator: str, block: int = 0) -> Statistic:
+    """The statistic sum(numerator) / sum(denominator) of the block-th set of columns."""
+    top, bottom = block * len(SUMS) + _PLACE[numerator], block * len(SUMS) + _PLACE[denominator]
+    return lambda sums: sums[..., top] / sums[..., bottom]
+
+
+TPOT_S: Final = ("decode_s", "steps")
+LATENCY_S: Final = ("latency_s", "answers")
+TTFT_S: Final = ("ttft_s", "answers")
+COMPLETION_TOKENS: Final = ("completion_tokens", "answers")
+ACCEPT_LENGTH: Final = ("spec_tokens", "verify_rounds")
+ACCEPT_RATE: Final = ("accepted", "proposed")
+ENERGY_PER_REQUEST_J: Final = ("energy_j", "energy_answers")
+ENERGY_PER_TOKEN_J: Final = ("energy_j", "energy_tokens")
+
+
+def checked(records: pd.DataFrame) -> pd.DataFrame:
+    """A copy of the records with every column the figures need, or an `InputError` that says what is wrong."""
+    missing = [name for name in REQUIRED_COLUMNS if name not in records.columns]
+    if missing:
+        raise InputError(f"The records lack the required column(s) {', '.join(missing)}.")
+    if records.empty:
+        raise InputError("The sweep is empty: it holds no record yet.")
+    keys = records[["variant", "workload", "item_id", "repeat"]]
+    if keys.isna().to_numpy().any():
+        raise InputError("Some records name no variant, workload, item_id or repeat; every record needs all four.")
+    frame = keys.assign(variant=keys["variant"].astype(str), workload=keys["workload"].astype(str))
+    frame = frame.assign(item_id=keys["item_id"].astype(str), repeat=keys["repeat"].astype(np.int64))
+    for name in _OPTIONAL_TEXT:
+        frame[name] = records[name] if name in records.columns else None
+    for name in ("completion_tokens", "ttft_s", "latency_s"):
+        frame[name] = _numbers(records, name)
+    for name, default in _OPTIONAL_NUMBERS.items():
+        frame[name] = _numbers(records, name).fillna(default) if name in records.columns else default
+    for name in ("truncated", "moved", "slow_state"):
+        frame[name] = _truth(records[name]).fillna(0.0) > 0 if name in records.columns else False
+    frame["correct"] = _truth(records["correct"]) if "correct" in records.columns else math.nan
+    if "started_at" in records.columns:
+        frame["started_at"] = pd.to_datetime(records["started_at"], utc=True)
+    frame["ok"] = frame["error"].isna() | (frame["error"] == "")
+    _refuse_duplicates(frame)
+    frame["decode_s"] = frame["decode_s"].fillna(frame["latency_s"] - frame["ttft_s"])
+    _refuse_impossible(frame)
+    return frame.reset_index(drop=True)
+
+
+def _numbers(records: pd.DataFrame, name: str) -> pd.Series[float]:
+    try:
+        return pd.to_numeric(records[name]).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The column {name} holds something that is not a number: {error}.") from error
+
+
+def _truth(column: pd.Series[Any]) -> pd.Series[float]:
+    """Nullable booleans, however they were stored, as 1, 0 and NaN."""
+    return column.astype("boolean").astype("Float64").astype(np.float64)
+
+
+def _cell(row: pd.Series[Any]) -> str:
+    return f"{row['variant']} / {row['workload']} / {row['item_id']} / repeat {row['repeat']}"
+
+
+def _refuse_duplicates(frame: pd.DataFrame) -> None:
+    again = frame.duplicated(["variant", "workload", "item_id", "repeat"])
+    if again.any():
+        raise InputError(
+            f"{int(again.sum())} cell(s) are answered more than once, the first is {_cell(frame[again].iloc[0])}; "
+            "a cell has one record."
+        )
+
+
+def _refuse_impossible(frame: pd.DataFrame) -> None:
+    for name in ("ttft_s", "latency_s", "decode_s", "completion_tokens"):
+        values = frame[name].to_numpy(dtype=np.float64)
+        bad = frame["ok"].to_numpy() & ~(np.isfinite(values) & (values >= 0))
+        if bad.any():
+            row = frame[bad].iloc[0]
+            raise InputError(
+                f"{name} is {row[name]:g} in {_cell(row)} ({int(bad.sum())} such record(s)); an answer without an "
+                "error needs a finite value, not negative."
+            )
+
+
+@dataclass(frozen=True)
+class WorkloadTable:
+    """The records of one workload, with integer codes for its items."""
+
+    name: str
+    frame: pd.DataFrame  # the checked records, and `item`
+    items: pd.Index[str]
+
+    def of(self, variant: str) -> pd.DataFrame:
+        """The answers of one variant, without errors."""
+        wanted = (self.frame["variant"] == variant).to_numpy() & self.frame["ok"].to_numpy()
+        answers: pd.DataFrame = self.frame.loc[wanted]
+        return answers
+
+    @property
+    def variants(self) -> set[str]:
+        """The variants that have records here."""
+        return set(self.frame["variant"].unique())
+
+
+def workload_table(frame: pd.DataFrame, name: str) -> WorkloadTable:
+    """The part of the checked records that belongs to one workload."""
+    own = frame[(frame["workload"] == name).to_numpy()]
+    codes, items = pd.factorize(own["item_id"], sort=True)  # sorted: the order of records must not move an interval
+    return WorkloadTable(name, own.assign(item=codes.astype(np.int64)), pd.Index(items))
+
+
+def item_sums(answers: pd.DataFrame, items: int) -> FloatArray:
+    """Sums of `SUMS` over the answers to each item: shape (items, columns)."""
+    codes = answers["item"].to_numpy(dtype=np.int64)
+    return np.column_stack([np.bincount(codes, weights=column, minlength=items) for column in answer_columns(answers)])
+
+
+def answer_columns(answers: pd.DataFrame) -> list[FloatArray]:
+    """What each answer adds to each of `SUMS`."""
+
+    def of(name: str) -> FloatArray:
+        return answers[name].to_numpy(dtype=np.float64)
+
+    tokens, rounds, proposed = of("completion_tokens"), of("verify_rounds"), of("draft_tokens_proposed")
+    many, speculated, drafted = tokens > 1, rounds > 0, proposed > 0
+    steps = np.where(many, tokens - 1, 0.0)
+    decode = np.where(many, of("decode_s"), 0.0)
+    accepted, energy = of("draft_tokens_accepted"), of("energy_j")
+    powered = np.isfinite(energy)
+    return [
+        np.ones(len(answers)),
+        of("latency_s"),
+        of("ttft_s"),
+        decode,
+        steps,
+        tokens,
+        np.where(speculated, tokens, 0.0),
+        rounds,
+        accepted,
+        proposed,
+        np.divide(decode, steps, out=np.zeros_like(decode), where=many),
+        many.astype(np.float64),
+        np.divide(tokens, rounds, out=np.zeros_like(tokens), where=speculated),
+        np.divide(accepted, proposed, out=np.zeros_like(accepted), where=drafted),
+        speculated.astype(np.float64),
+        drafted.astype(np.float64),
+        np.where(powered, energy, 0.0),
+        np.where(powered, tokens, 0.0),
+        powered.astype(np.float64),
+    ]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The cells that two variants both answered."""
+
+    items: int
+    cells: int
+    variant_answers: pd.DataFrame  # row by row the same cells
+    against_answers: pd.DataFrame
+
+
+class PairedSums(NamedTuple):
+    """Sums per item of two variants on their shared cells, repeats averaged; zero where an item has no pair."""
+
+    pairing: Pairing
+    variant: FloatArray
+    against: FloatArray
+
+
+def paired(table: WorkloadTable, variant: str, against: str) -> PairedSums:
+    """Pair two variants cell by cell, by item and repeat."""
+    one, two = table.of(variant), table.of(against)
+    _, first, second = np.intersect1d(_cell_codes(one), _cell_codes(two), assume_unique=True, return_indices=True)
+    one, two = one.iloc[first], two.iloc[second]
+    count = len(table.items)
+    repeats = np.bincount(one["item"].to_numpy(dtype=np.int64), minlength=count)
+    share = 1.0 / np.maximum(repeats, 1)[:, None]
+    pairing = Pairing(int(np.sum(repeats > 0)), len(one), one, two)
+    return PairedSums(pairing, item_sums(one, count) * share, item_sums(two, count) * share)
+
+
+def _cell_codes(answers: pd.DataFrame) -> IntArray:
+    item = answers["item"].to_numpy(dtype=np.int64)
+    repeat = answers["repeat"].to_numpy(dtype=np.int64)
+    codes: IntArray = item * np.int64(2**20) + repeat
+    return codes
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Mean, median and 95th percentile, with distribution-free intervals for the percentiles."""
+
+    mean: float
+    p50: float
+    p95: float
+    p50_ci: tuple[float, float]
+    p95_ci: tuple[float, float]
+
+
+def distribution(values: FloatArray) -> Distribution:
+    """Summarise one column of the answers."""
+    if not len(values):
+        nothing = (math.nan, math.nan)
+        return Distribution(math.nan, math.nan, math.nan, nothing, nothing)
+    ordered = np.sort(values)
+    p50, p95 = np.quantile(ordered, [0.5, 0.95])
+    return Distribution(
+        mean=float(ordered.mean()),
+        p50=float(p50),
+        p95=float(p95),
+        p50_ci=order_statistic_interval(ordered, 0.5),
+        p95_ci=order_statistic_interval(ordered, 0.95),
+    )
+
+
+def order_statistic_interval(ordered: FloatArray, level: float) -> tuple[float, float]:
+    """95 % interval of a quantile between two order statistics; NaN for an end that the sample is too small to give.
+
+    Hahn & Meeker (1991), "Statistical Intervals", sec. 5.2. The upper end of p95 needs 72 values.
+    """
+    count = len(ordered)
+    low = int(stats.binom.ppf(0.025, count, level))
+    high = int(stats.binom.ppf(0.975, count, level)) + 1
+    return (
+        float(ordered[low - 1]) if low >= 1 else math.nan,
+        float(ordered[high - 1]) if high <= count else math.nan,
+    )
+
+
+def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> list[int] | None:
+    """Verify rounds by number of accepted drafts, summed over the answers; None where it was not recorded."""
+    if "accept_histogram" not in records.columns:
+        return None
+    rows = [row for row in records["accept_histogram"].to_numpy()[answers.index.to_numpy()] if _is_list(row)]
+    if not rows:
+        return None
+    lengths = np.array([len(row) for row in rows])
+    flat = np.concatenate([np.asarray(row, dtype=np.float64) for row in rows])
+    places = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return [int(total) for total in np.bincount(places, weights=flat)]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray) and len(value) > 0

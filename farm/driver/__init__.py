@@ -1,0 +1,1 @@
+"""On the head node: plan, schedule, dispatch, worker pool, progress, Prometheus."""

@@ -1,0 +1,246 @@
+"""The driver's loop: gives the schedule's orders to the workers, makes what comes back durable, follows the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+
+from farm.driver.progress import Progress, span
+from farm.driver.prometheus import Meters
+from farm.driver.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
+from farm.driver.workers import Crew
+from farm.engines.sglang.phases import Phase
+from farm.errors import first_line
+from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, StintFailed
+from farm.results.folder import write_file
+from farm.results.journal import Journal
+from farm.results.record import Record
+
+SHOW_EVERY_S: Final = 900.0
+# While results are shown elsewhere nobody feeds the workers; of a very large sweep it takes minutes.
+_SHOW_LOOKAHEAD_S: Final = 120.0
+_SHOW_SHARE: Final = 0.05
+_WAIT_S: Final = 0.5
+_BATCH: Final = 512
+# With no slot left, how long one may take to come back before the sweep ends incomplete.
+_NOBODY_S: Final = 60.0
+
+
+@dataclass
+class Dispatcher:
+    """Runs a sweep's missing cells on a crew of workers.
+
+    Attributes:
+        wait_s: how long the cells of a lost slot wait for its return.
+        show: called now and then between records, to make the present results visible elsewhere.
+        problems: what went wrong, one sentence each, in the order it happened.
+        failed: variants that could not be run on some slot, with the last reason.
+    """
+
+    schedule: Schedule
+    crew: Crew
+    journal: Journal
+    progress: Progress
+    folder: Path
+    wait_s: float
+    show: Callable[[], None]
+    meters: Meters
+    problems: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    _streams: dict[Any, str] = field(default_factory=dict)
+    _back_by_s: dict[str, float] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _shown: float = field(default_factory=time.monotonic)
+    _show_took_s: float = 0.0
+    _somebody_s: float = 0.0
+
+    def run(self) -> None:
+        """Return when every cell has a record, or no worker is left that could give one."""
+        for slot in self.crew.workers:
+            self.schedule.joined(slot)
+        while True:
+            self._follow_cluster()
+            if self.schedule.present():
+                self._somebody_s = self._now_s()
+            self.schedule.refresh(self._now_s())
+            self._give_orders(LOOKAHEAD_S)
+            if self.schedule.done and not self._somebody_missing():
+                break
+            self._take(self._drain())
+            self.progress.tick(self._began + self.schedule.expected_length_s)
+            self._show_now_and_then()
+        self._release()
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def _somebody_missing(self) -> bool:
+        """Whether cells are left, and a slot that could answer them may still come."""
+        if self.schedule.present():
+            return False
+        unanswered = self.progress.total > len(self.schedule.answered) + len(self.schedule.given_up)
+        return unanswered and (bool(self._back_by_s) or self._now_s() - self._somebody_s < _NOBODY_S)
+
+    def _follow_cluster(self) -> None:
+        for slot, until_s in list(self._back_by_s.items()):
+            if self._now_s() > until_s:
+                del self._back_by_s[slot]
+                self._say(f"{slot} did not come back; its cells go to others")
+                self.schedule.lost(slot)
+        came, unfit = self.crew.newcomers()
+        for slot in came:
+            self._back_by_s.pop(slot, None)
+            self.schedule.joined(slot)
+            self._say(f"{slot} joined")
+        for slot, reason in unfit.items():
+            self._say(f"{slot} was left out: {reason}")
+        for slot, reason in self.schedule.unfit().items():
+            self._note(f"{slot} is quarantined for the rest of this run: {reason}")
+            self.crew.quarantine(slot)
+            self.meters.lost(slot)
+            self.schedule.lost(slot)
+
+    def _give_orders(self, horizon_s: float) -> None:
+        busy = set(self._streams.values())
+        for slot in self.schedule.present():
+            order = self.schedule.order(slot, self._now_s(), horizon_s)
+            worker = self.crew.workers[slot]
+            match order:
+                case Start(variant, expected, cells, tried):
+                    assert slot not in busy
+                    stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells, tried)
+                    self._streams[stream] = slot
+                    self.meters.starting(slot, variant)
+                    phase = Phase(f"starting the engine for about {len(expected)} cells")
+                    self.progress.starting(slot, variant, phase, 0.0, self.schedule.costs.expected_start_s(variant))
+                case Feed(cells, tried):
+                    worker.feed.remote(cells, tried)
+                case Finish():
+                    worker.finish.remote()
+
+    def _drain(self) -> list[tuple[str, Event]]:
+        """Wait for something to happen, then take all that is there, up to a batch."""
+        events: list[tuple[str, Event]] = []
+        timeout_s = _WAIT_S
+        if not self._streams:
+            time.sleep(_WAIT_S)
+        while self._streams and len(events) < _BATCH:
+            ready, _ = ray.wait(list(self._streams), num_returns=1, timeout=timeout_s)
+            if not ready:
+                break
+            timeout_s = 0.0
+            slot = self._streams[ready[0]]
+            try:
+                events.append((slot, ray.get(next(ready[0]))))
+            except StopIteration:
+                del self._streams[ready[0]]
+                # What it sent counts before its end does.
+                self._take(events)
+                events = []
+                self.schedule.ended(slot)
+                self.progress.doing(slot, "waiting")
+            except (ray.exceptions.RayError, ray.exceptions.RayTaskError) as error:
+                del self._streams[ready[0]]
+                self._take(events)
+                events = []
+                self._lose(slot, error)
+        return events
+
+    def _take(self, events: list[tuple[str, Event]]) -> None:
+        """Make records durable, then count them."""
+        answers = [
+            (slot, self._placed(slot, event.record), event.took_s)
+            for slot, event in events
+            if isinstance(event, Answered)
+        ]
+        if answers:
+            self.journal.add(record for _, record, _ in answers)
+        for slot, record, took_s in answers:
+            failed = record.error is not None
+            if failed:
+                self.problems.append(f"{record.key}: {record.error}")
+            self.schedule.record(slot, record.key, tokens=record.completion_tokens, took_s=took_s, failed=failed)
+            self.progress.record(slot, record)
+            self.meters.record(slot, record)
+        for slot, event in events:
+            match event:
+                case EngineReport():
+                    self._note_engine(slot, event)
+                case EngineStarting(variant, phase, elapsed_s):
+                    expected_s = self.schedule.costs.expected_start_s(variant)
+                    self.progress.starting(slot, variant, phase, elapsed_s, expected_s)
+                case EngineReady(variant, took_s):
+                    self.schedule.started(slot, took_s)
+                    self.progress.doing(slot, f"{variant}: measuring (engine ready after {span(took_s)})")
+                case StintFailed():
+                    self._fail(slot, event)
+
+    def _placed(self, slot: str, record: Record) -> Record:
+        """The record, marked if a partner cell was answered elsewhere: such a pair holds a node difference too."""
+        if self.schedule.design != "crossover":
+            return record
+        answered = self.schedule.answered
+        partners = (record.key._replace(variant=variant) for variant in self.schedule.ask.variants)
+        return replace(record, moved=True) if any(answered.get(each, slot) != slot for each in partners) else record
+
+    def _note_engine(self, slot: str, report: EngineReport) -> None:
+        values = dict(report.values)
+        if report.log is not None:
+            place = self.folder / "engines" / f"{report.engine_id}.log"
+            write_file(place, report.log.encode())
+            values["log"] = str(place.relative_to(self.folder))
+        if report.telemetry is not None:
+            table = self.folder / "engines" / f"{report.engine_id}.telemetry.parquet"
+            write_file(table, report.telemetry)
+            values["telemetry"] = str(table.relative_to(self.folder))
+        self.journal.note_engine(report.engine_id, values)
+        self.meters.engine(values)
+
+    def _fail(self, slot: str, failure: StintFailed) -> None:
+        self.problems.append(f"{failure.variant} on {slot}: {failure.reason}")
+        self.progress.say(f"{slot}: {failure.variant} failed: {failure.reason}")
+        self.failed[failure.variant] = failure.reason
+        self.schedule.failed(slot, hopeless=failure.hopeless, tried=failure.tried)
+
+    def _lose(self, slot: str, error: Exception) -> None:
+        if slot not in self.crew.workers:
+            return  # it was given up before its stream ended
+        may_return = self.crew.lose(slot)
+        wait = may_return and self.wait_s > 0
+        held = self.schedule.lost(slot, wait=wait)
+        # Ray's own first line names the actor alone.
+        cause = getattr(error, "cause", None)
+        why = f"{type(cause).__name__}: {first_line(cause)}" if cause else first_line(error)
+        self._note(f"{slot} was lost with {held} cells under way: {why}")
+        self.meters.lost(slot)
+        self.progress.doing(slot, "lost")
+        if wait:
+            self._back_by_s[slot] = self._now_s() + self.wait_s
+            self._say(f"its share waits {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
+
+    def _release(self) -> None:
+        """End the stints that wait for more cells, and take their engines' last reports."""
+        for slot in self.schedule.present():
+            self.crew.workers[slot].finish.remote()
+        while self._streams:
+            self._take(self._drain())
+
+    def _show_now_and_then(self) -> None:
+        began = time.monotonic()
+        if began - self._shown >= max(SHOW_EVERY_S, self._show_took_s / _SHOW_SHARE):
+            self._give_orders(max(_SHOW_LOOKAHEAD_S, 2 * self._show_took_s))
+            self.show()
+            self._shown = time.monotonic()
+            self._show_took_s = self._shown - began
+
+    def _note(self, message: str) -> None:
+        self.problems.append(message)
+        self._say(message)
+
+    def _say(self, message: str) -> None:
+        self.progress.say(message)

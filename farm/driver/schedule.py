@@ -1,0 +1,324 @@
+"""Who does what next: the state of a running sweep, and the orders that follow from it. Pure: no Ray and no clock.
+
+The dispatcher tells it what happened (`joined`, `record`, `failed`, `lost`) and asks for each slot's next order. Cells
+are handed out a few at a time, so that the plan can be corrected until shortly before one is asked; a slot always holds
+enough of them to have no pause between two requests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+from typing import Final
+
+from farm.driver.costs import Costs
+from farm.driver.plan import Ask, Design, Plan, Position, make_plan
+from farm.results.record import CellKey
+
+# Seconds of work that a slot holds beside the cells that run.
+LOOKAHEAD_S: Final = 5.0
+# The plan is made anew after this share of the answered and of the open cells, and when a slot comes, goes or fails.
+_REPLAN_SHARE: Final = 0.005
+_REPLAN_SHARE_OPEN: Final = 0.0005
+_REPLAN_CELLS: Final = 8
+# A pair is broken only if it brings the sweep's end forward by this share of its whole length, and by these seconds.
+_WORTH: Final = 0.005
+WORTH_S: Final = 60.0
+# A start that fails may be bad luck once. A slot where starts go on failing that succeed elsewhere is not.
+_START_TRIES: Final = 2
+_STRIKES: Final = 3
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start an engine for a variant; `expected` are the cells that it will probably be asked.
+
+    `tried` holds the earlier attempts of those cells that were asked and got no record.
+    """
+
+    variant: str
+    expected: tuple[CellKey, ...]
+    cells: tuple[CellKey, ...]
+    tried: Mapping[CellKey, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Cells for the engine that runs, with their earlier attempts as in `Start`."""
+
+    cells: tuple[CellKey, ...]
+    tried: Mapping[CellKey, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """No more cells for the engine that runs: stop it."""
+
+
+Order = Start | Feed | Finish
+
+
+@dataclass
+class _Slot:
+    """What is known of a slot that is there."""
+
+    place: int
+    variant: str | None = None  # of the engine that starts or runs
+    ordered_s: float = 0.0  # when that engine was ordered
+    ready: bool = False
+    since_s: float = 0.0  # when it became ready, or gave its last record
+    finishing: bool = False
+    records: int = 0  # of the engine that runs
+    held: dict[CellKey, None] = field(default_factory=dict)  # handed out, in this order
+    left: set[str] = field(default_factory=set)
+    away: bool = False  # lost, and its cells wait for it
+
+
+@dataclass
+class Schedule:
+    """The cells of a sweep and the slots that answer them.
+
+    Attributes:
+        answered: cells with an answer, and the slot that gave it.
+        given_up: cells whose record is an error.
+        concurrency: cells that one engine answers at a time.
+        worth_s: seconds by which the sweep must end earlier for a pair to be broken.
+    """
+
+    ask: Ask
+    design: Design
+    costs: Costs
+    answered: dict[CellKey, str]
+    concurrency: int = 1
+    worth_s: float = WORTH_S
+    given_up: set[CellKey] = field(default_factory=set)
+    _slots: dict[str, _Slot] = field(default_factory=dict)
+    _places: dict[str, int] = field(default_factory=dict)
+    _barred: set[tuple[str, str]] = field(default_factory=set)
+    _failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    _works: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts that ended with their engine or its slot
+    _plan: Plan = field(default_factory=lambda: Plan({}, {}))
+    _queues: dict[tuple[str, str], list[CellKey]] = field(default_factory=dict)
+    _stale: bool = True
+    _since_plan: int = 0
+    _open: int = 0
+    _length_s: float = 0.0
+    _now_s: float = 0.0
+
+    # What happened.
+
+    def joined(self, slot: str) -> None:
+        """A slot is there, for the first time or again."""
+        place = self._places.setdefault(slot, len(self._places))
+        self._slots[slot] = _Slot(place)
+        self._stale = True
+
+    def started(self, slot: str, took_s: float) -> None:
+        """The engine that was ordered is ready, or one that took its place when it died."""
+        state = self._slots.get(slot)
+        if state is not None and state.variant is not None and not state.ready:
+            state.ready = True
+            state.since_s = self._now_s
+            self.costs.learn_start(state.variant, took_s)
+
+    def record(self, slot: str, cell: CellKey, *, tokens: int, took_s: float, failed: bool) -> None:
+        """A cell has its record. It may come from a slot that has been lost since."""
+        if failed:
+            self.given_up.add(cell)
+        else:
+            self.given_up.discard(cell)
+            self.answered[cell] = slot
+            self.costs.learn(cell, slot, tokens, took_s)
+        state = self._slots.get(slot)
+        if state is not None:
+            state.held.pop(cell, None)
+            state.since_s = self._now_s
+            state.records += 1
+            # Only a record shows that a start was good: an engine that is up may still fail its warm-up.
+            self._works[cell.variant].add(slot)
+            self._failures.pop((slot, cell.variant), None)
+        self._tried.pop(cell, None)
+        self._since_plan += 1
+
+    def failed(self, slot: str, *, hopeless: bool, tried: Mapping[CellKey, int] | None = None) -> None:
+        """The stint failed and will end; `hopeless` when another try would fail in the same way, and `tried` the
+        attempts so far of cells that were asked and have no record."""
+        self._tried.update(tried or {})
+        state = self._slots.get(slot)
+        if state is None or state.variant is None:
+            return
+        if state.records == 0:
+            self._failures[slot, state.variant] += _START_TRIES if hopeless else 1
+            if self._failures[slot, state.variant] >= _START_TRIES:
+                self._barred.add((slot, state.variant))
+        self._stale = True
+
+    def unfit(self) -> dict[str, str]:
+        """Slots where starts keep failing that succeed elsewhere, each with what failed; the last slot is never one."""
+        strikes: dict[str, int] = defaultdict(int)
+        failed: dict[str, list[str]] = defaultdict(list)
+        for (slot, variant), count in self._failures.items():
+            if slot in self._slots and self._works[variant] - {slot}:
+                strikes[slot] += count
+                failed[slot].append(variant)
+        named = [slot for slot, count in strikes.items() if count >= _STRIKES][: max(0, len(self.present()) - 1)]
+        return {slot: f"{' and '.join(sorted(failed[slot]))} failed there and run elsewhere" for slot in named}
+
+    def ended(self, slot: str) -> None:
+        """The slot's engine is stopped; cells that it still held are open again."""
+        state = self._slots.get(slot)
+        if state is None:
+            return
+        if state.variant is not None and state.ready:
+            state.left.add(state.variant)
+        self._slots[slot] = _Slot(state.place, left=state.left)
+        if state.held:
+            self._stale = True
+
+    def lost(self, slot: str, *, wait: bool = False) -> int:
+        """A slot is gone; returns the number of cells it held. With `wait`, its share stays its own until it comes back
+        or is lost for good."""
+        state = self._slots.pop(slot, None)
+        if state is None:
+            return 0
+        if wait:
+            self._slots[slot] = _Slot(state.place, away=True)
+        if state.ready:
+            # What was tried before is asked alone, once those before it are answered.
+            fresh = takewhile(lambda cell: cell not in self._tried, state.held)
+            for cell in list(islice(fresh, self.concurrency)) or list(state.held)[:1]:
+                self._tried[cell] = self._tried.get(cell, 0) + 1
+        self._stale = True
+        return len(state.held)
+
+    # What follows.
+
+    def present(self) -> list[str]:
+        """Slots that can be given orders."""
+        return [name for name, slot in self._slots.items() if not slot.away]
+
+    def refresh(self, now_s: float) -> None:
+        """Make the plan anew if what happened asks for it.
+
+        Args:
+            now_s: seconds since the sweep began, on any clock that does not jump.
+        """
+        self._now_s = now_s
+        due = max(_REPLAN_CELLS, _REPLAN_SHARE * len(self.answered), _REPLAN_SHARE_OPEN * self._open)
+        if self._stale or self._since_plan >= due:
+            self._replan(now_s)
+
+    def order(self, slot: str, now_s: float, horizon_s: float = LOOKAHEAD_S) -> Order | None:
+        """What a slot should do now, if anything; the cells it names count as handed out.
+
+        Args:
+            slot: a slot that is present.
+            now_s: as in `refresh`.
+            horizon_s: seconds of work that the slot should hold.
+        """
+        state = self._slots[slot]
+        if state.finishing:
+            return None
+        if state.variant is None:
+            return self._start(slot, state, now_s, horizon_s)
+        cells = self._hand_out(slot, state, horizon_s)
+        if cells:
+            return Feed(cells, self._tried_of(cells))
+        if not state.held and self._must_move_on(slot, state, now_s):
+            state.finishing = True
+            return Finish()
+        return None
+
+    @property
+    def expected_length_s(self) -> float:
+        """Predicted seconds from the sweep's begin to its end, by the last plan."""
+        return self._length_s
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left that a slot could still do, by the last plan."""
+        return not any(slot.held for slot in self._slots.values()) and not any(self._queues.values())
+
+    def _replan(self, now_s: float) -> None:
+        taken: dict[CellKey, str] = dict(self.answered)
+        for name, slot in self._slots.items():
+            taken.update(dict.fromkeys(slot.held, name))
+        taken.update(dict.fromkeys(self.given_up, ""))
+        self.costs.under_way(
+            (next(iter(slot.held)), now_s - slot.since_s) for slot in self._slots.values() if slot.ready and slot.held
+        )
+        positions: Mapping[str, Position] = {
+            name: Position(slot.place, slot.variant, frozenset(slot.left), self._busy_s(name, slot, now_s), slot.away)
+            for name, slot in self._slots.items()
+        }
+        self._plan = make_plan(
+            self.ask,
+            positions,
+            design=self.design,
+            taken=taken,
+            barred=self._barred,
+            costs=self.costs,
+            worth_s=max(self.worth_s, _WORTH * self._length_s),
+        )
+        self._length_s = now_s + self._plan.end_s
+        # Reversed, so that the next cell is the last of its list.
+        self._queues = {
+            (slot, stint.variant): list(reversed(stint.cells))
+            for slot, stints in self._plan.stints.items()
+            for stint in stints
+        }
+        self._stale = False
+        self._since_plan = 0
+        self._open = sum(map(len, self._queues.values()))
+
+    def _busy_s(self, name: str, state: _Slot, now_s: float) -> float:
+        """Seconds of what a slot has begun: the rest of an engine's start, and the cells that it holds."""
+        starting_s = 0.0
+        if state.variant is not None and not state.ready:
+            starting_s = max(0.0, self.costs.start_s(state.variant) - (now_s - state.ordered_s))
+        return starting_s + self._held_s(name, state)
+
+    def _held_s(self, name: str, state: _Slot) -> float:
+        """Predicted seconds of the cells that a slot holds, by what is known now."""
+        return sum(map(self.costs.cell_s, state.held)) * self.costs.slowness(name)
+
+    def _start(self, slot: str, state: _Slot, now_s: float, horizon_s: float) -> Start | None:
+        variant = self._next_variant(slot)
+        if variant is None:
+            return None
+        expected = tuple(reversed(self._queues[slot, variant]))
+        state.variant, state.ordered_s = variant, now_s
+        cells = self._hand_out(slot, state, horizon_s)
+        return Start(variant, expected, cells, self._tried_of(cells))
+
+    def _tried_of(self, cells: tuple[CellKey, ...]) -> dict[CellKey, int]:
+        return {cell: self._tried[cell] for cell in cells if cell in self._tried}
+
+    def _next_variant(self, slot: str, but: str | None = None) -> str | None:
+        stints = self._plan.stints.get(slot, ())
+        return next((s.variant for s in stints if s.variant != but and self._queues.get((slot, s.variant))), None)
+
+    def _hand_out(self, slot: str, state: _Slot, horizon_s: float) -> tuple[CellKey, ...]:
+        assert state.variant is not None
+        queue = self._queues.get((slot, state.variant), [])
+        held_s = self._held_s(slot, state)
+        handed: list[CellKey] = []
+        while queue and (len(state.held) <= self.concurrency or held_s < horizon_s):
+            cell = queue.pop()
+            state.held[cell] = None
+            held_s += self.costs.cell_s(cell) * self.costs.slowness(slot)
+            handed.append(cell)
+        return tuple(handed)
+
+    def _must_move_on(self, slot: str, state: _Slot, now_s: float) -> bool:
+        """Whether an engine that holds nothing is in the way of another variant, by a plan of this moment."""
+        if self._next_variant(slot, but=state.variant) is None:
+            return False
+        if self._since_plan and not self._plan.settled:
+            # The last chance to give this engine more of its variant's items before it is stopped.
+            self._replan(now_s)
+            return not self._queues.get((slot, state.variant or ""))
+        return True

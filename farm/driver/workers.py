@@ -1,0 +1,296 @@
+"""The Ray side: which engine slots a cluster has, and one actor on each that runs stints and streams records back."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import farm
+from farm.driver.prometheus import EngineMeters
+from farm.errors import InputError, first_line
+from farm.node.messages import Answered, Assignment, Event
+from farm.node.slot import EngineSlot
+from farm.results.record import CellKey
+from farm.spec.models import EngineSettings
+from farm.text import one_line
+
+_CHECK_TIMEOUT_S: Final = 120.0
+_LOOK_EVERY_S: Final = 5.0
+# A slot whose worker dies this often is not used again in the same run.
+_LIVES: Final = 5
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one engine: a node, or one GPU of a node with several."""
+
+    name: str
+    node: str
+    node_id: str
+    gpus: float
+
+
+@ray.remote
+class NodeWorker:
+    """Owns one engine slot. Lives as long as the sweep; its engine is ended with it, however it ends."""
+
+    def __init__(self, slot: Slot, assignment: Assignment) -> None:
+        self._slot = EngineSlot(slot.name, f"node {slot.node}", assignment)
+        self._meters = EngineMeters(assignment.sweep_id, slot.name)
+
+    async def check(self) -> None:
+        """Raise InputError when this node lacks what the sweep needs."""
+        self._slot.check()
+
+    async def run(
+        self,
+        variant: str,
+        expected: tuple[CellKey, ...],
+        cells: tuple[CellKey, ...],
+        tried: Mapping[CellKey, int],
+    ) -> AsyncIterator[Event]:
+        """Answer cells of a variant until `finish`, streaming what happens."""
+        async for event in self._slot.run(variant, expected, cells, tried):
+            # With one request at a time, the engine has nothing else to do now.
+            if isinstance(event, Answered) and self._meters.due():
+                self._meters.export(variant, await self._slot.engine_metrics())
+            yield event
+        self._meters.engine_ended()
+
+    async def feed(self, cells: tuple[CellKey, ...], tried: Mapping[CellKey, int]) -> None:
+        """More cells for the variant that runs."""
+        self._slot.feed(cells, tried)
+
+    async def finish(self) -> None:
+        """End the stint once the cells that were fed are answered."""
+        self._slot.finish()
+
+    async def close(self) -> None:
+        """Stop the engine."""
+        await self._slot.close()
+
+
+def connect(before_local_start: Callable[[], None]) -> None:
+    """Join the cluster that `RAY_ADDRESS` or a running local head names, else start a local one.
+
+    The farm's own package travels with the job, so that every node runs the driver's version of it.
+
+    Args:
+        before_local_start: called before a local cluster is started, which takes long; it may find this machine unfit.
+    """
+    settings: dict[str, Any] = {
+        "runtime_env": {"py_modules": [str(Path(farm.__file__).parent)]},
+        "log_to_driver": False,
+        "logging_level": "error",
+    }
+    try:
+        # `local` is Ray's own word for a cluster of its own.
+        if os.environ.get("RAY_ADDRESS") == "local":
+            raise ConnectionError
+        ray.init(address="auto", **settings)
+    except ConnectionError:
+        before_local_start()
+        # Ray asks for a token by default. One of this process alone keeps Ray from leaving one in the home folder
+        # that later clusters would ask for.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Ray runs its workers, and so the engines that they start, at niceness 15 unless told otherwise: any other
+        # process of the machine would then slow a measurement down.
+        os.environ.setdefault("RAY_worker_niceness", "0")
+        ray.init(address="local", include_dashboard=False, **settings)
+
+
+def find_slots(engine: EngineSettings, *, limit: int | None = None) -> list[Slot]:
+    """The cluster's engine slots: one for each GPU, or one for each node when engines run on CPUs.
+
+    Raises:
+        InputError: no node fits, or fewer than `limit`.
+    """
+    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_name(node), node["NodeID"]))
+    names = Counter(_name(node) for node in alive)
+    slots: list[Slot] = []
+    for node in alive:
+        # Nodes that share a name (several raylets on one machine) are told apart by their id.
+        name = _name(node) if names[_name(node)] == 1 else f"{_name(node)}-{node['NodeID'][:6]}"
+        if engine.device == "cuda" and engine.kind == "sglang":
+            places, gpu = int(node["Resources"].get("GPU", 0)), 1
+        else:
+            fits = node["Resources"].get("CPU", 0) >= engine.cpus * engine.slots_per_node
+            places, gpu = engine.slots_per_node if fits else 0, 0
+        if not _wanted(node, engine):
+            places = 0
+        for place in range(places):
+            slots.append(Slot(name if places == 1 else f"{name}.{place}", name, node["NodeID"], gpu))
+    if not slots:
+        have = f"{len(alive)} node{'s' * (len(alive) != 1)}"
+        if alive and not any(_wanted(node, engine) for node in alive):
+            asked = ", ".join(f"{key}={value}" for key, value in {**engine.node_labels, **engine.resources}.items())
+            raise InputError(
+                f"engine.node_labels, engine.resources: none of the cluster's {have} has {asked}; start Ray there with "
+                "--labels and --resources, or change the sweep"
+            )
+        if engine.device == "cuda":
+            raise InputError(
+                f"engine.device: no node fits: cuda is asked for and none of the cluster's {have} has a GPU; "
+                "start Ray on the GPU nodes, or choose a sweep with engine.device: cpu"
+            )
+        raise InputError(
+            f"engine.cpus: no node fits: none of the cluster's {have} has {engine.cpus:g} CPUs for an engine"
+        )
+    if limit is not None and limit > len(slots):
+        raise InputError(
+            f"--nodes {limit}: the cluster has {len(slots)} engine slots: {', '.join(s.name for s in slots)}"
+        )
+    return slots[:limit]
+
+
+class Crew:
+    """The workers of a sweep: one on every slot that is there and fit, and the slots that come later."""
+
+    def __init__(self, engine: EngineSettings, assignment_ref: Any, limit: int | None) -> None:
+        """`limit` is the most slots to use at a time; null is all of them."""
+        self.workers: dict[str, Any] = {}
+        self._engine, self._assignment_ref, self._limit = engine, assignment_ref, limit
+        self._deaths: Counter[str] = Counter()  # by slot and node: a machine that was started anew has a new life
+        self._out: set[str] = set()
+        self._slots: dict[str, Slot] = {}
+        self._checking: dict[Any, tuple[str, Any]] = {}
+        self._looked_s = time.monotonic()
+
+    def gather(self) -> dict[str, str]:
+        """Start a worker on every slot of the cluster. Returns the slots that are left out, each with the reason.
+
+        Raises:
+            InputError: no slot can run the sweep.
+        """
+        slots = find_slots(self._engine, limit=self._limit)
+        for slot in slots:
+            self._check(slot)
+        unfit: dict[str, str] = {}
+        deadline = time.monotonic() + _CHECK_TIMEOUT_S
+        while self._checking and time.monotonic() < deadline:
+            unfit |= self._checked(timeout_s=1.0)[1]
+        for name, worker in self._checking.values():
+            ray.kill(worker)
+            unfit[name] = (
+                f"its worker did not start within {_CHECK_TIMEOUT_S:g} s: "
+                "the node's CPUs or GPUs are taken by another job"
+            )
+        self._checking.clear()
+        self._out |= unfit.keys()
+        if not self.workers:
+            raise InputError(next(iter(unfit.values())))
+        # In the order of their names, whoever answered first: it is the order of the rotation.
+        self.workers = {slot.name: self.workers[slot.name] for slot in slots if slot.name in self.workers}
+        return unfit
+
+    def newcomers(self) -> tuple[list[str], dict[str, str]]:
+        """Slots that came, or came back, and can be used from now on; and those that turned out unfit, with the reason.
+
+        Looks at the cluster every few seconds at most, and never waits.
+        """
+        if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
+            self._looked_s = time.monotonic()
+            busy = {*self.workers, *self._out, *(name for name, _ in self._checking.values())}
+            try:
+                slots = find_slots(self._engine)
+            except InputError:
+                slots = []  # nobody is there at the moment
+            room = len(slots) if self._limit is None else self._limit - len(self.workers) - len(self._checking)
+            fit = [slot for slot in slots if slot.name not in busy and self._deaths[_life(slot)] < _LIVES]
+            for slot in fit[: max(0, room)]:
+                self._check(slot)
+        return self._checked(timeout_s=0.0)
+
+    def lose(self, name: str) -> bool:
+        """A slot's worker is gone or given up for now; returns whether the slot may come back."""
+        self._end(name)
+        self._deaths[_life(self._slots[name])] += 1
+        return self._deaths[_life(self._slots[name])] < _LIVES
+
+    def quarantine(self, name: str) -> None:
+        """Use a slot no longer in this run."""
+        self._out.add(name)
+        self._end(name)
+
+    def stop(self) -> None:
+        """End all workers; each one's engine ends with it."""
+        for name in list(self.workers):
+            self._end(name)
+        for _, worker in self._checking.values():
+            ray.kill(worker)
+
+    def _end(self, name: str) -> None:
+        worker = self.workers.pop(name, None)
+        if worker is not None:
+            ray.kill(worker)
+
+    def _check(self, slot: Slot) -> None:
+        self._slots[slot.name] = slot
+        worker = _start_worker(slot, self._assignment_ref, self._engine)
+        self._checking[worker.check.remote()] = (slot.name, worker)
+
+    def _checked(self, timeout_s: float) -> tuple[list[str], dict[str, str]]:
+        fit: list[str] = []
+        unfit: dict[str, str] = {}
+        if not self._checking:
+            return fit, unfit
+        done, _ = ray.wait(list(self._checking), num_returns=len(self._checking), timeout=timeout_s)
+        for reference in done:
+            name, worker = self._checking.pop(reference)
+            try:
+                ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                self._out.add(name)
+                unfit[name] = str(error.cause)
+                ray.kill(worker)
+            except ray.exceptions.RayError as error:
+                # The node went away again, or is not quite gone yet; it may be tried later.
+                self._deaths[_life(self._slots[name])] += 1
+                unfit[name] = f"its worker did not start: {first_line(error)}"
+            else:
+                self.workers[name] = worker
+                fit.append(name)
+        return fit, unfit
+
+
+def placement(slot: Slot, engine: EngineSettings) -> dict[str, Any]:
+    """Ray's options for an actor or task that takes an engine's place: bound to its node, with what an engine takes."""
+    return {
+        "num_cpus": engine.cpus,
+        "num_gpus": slot.gpus,
+        "resources": engine.resources,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
+    }
+
+
+def _start_worker(slot: Slot, assignment_ref: Any, engine: EngineSettings) -> Any:
+    actor: Any = NodeWorker  # Ray's decorator adds methods that type checkers do not see
+    return actor.options(**placement(slot, engine)).remote(slot, assignment_ref)
+
+
+def _life(slot: Slot) -> str:
+    return f"{slot.name} {slot.node_id}"
+
+
+def _wanted(node: dict[str, Any], engine: EngineSettings) -> bool:
+    """Whether a node carries the labels and resources that the sweep asks for."""
+    labels = node.get("Labels") or {}
+    return all(labels.get(key) == value for key, value in engine.node_labels.items()) and all(
+        node["Resources"].get(key, 0) >= value for key, value in engine.resources.items()
+    )
+
+
+def _name(node: dict[str, Any]) -> str:
+    """The name given by `ray start --node-name`, else the host's."""
+    given = str(node.get("NodeName") or "")
+    name = given if given and given != node["NodeManagerAddress"] else str(node["NodeManagerHostname"])
+    return one_line(name)[:80] or "node"

@@ -1,0 +1,1 @@
+"""SGLang: its command line, process, protocol, evidence and gate."""

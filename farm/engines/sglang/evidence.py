@@ -1,0 +1,192 @@
+"""Whether what runs is the variant that was asked for: evidence, server info and a probe held against `Seen`. Pure.
+
+Evidence is what each SGLang process writes of its live objects (`farm.sglang_plugin.evidence`). An engine without the
+plug-in writes none; then `/server_info`, the resolved arguments, must do. That is enough for what stock SGLang has, and
+the reason to refuse an FP8 head, which it does not have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from farm.spec.optimisations import FP8_HEAD_VARIABLE, Seen
+
+# Drafts that are never accepted give exactly 1; the weakest published workload gives above 2.
+MIN_ACCEPT_LENGTH: Final = 1.1
+# A verify round or a plain step takes longer than one kernel launch and, on the slowest CPU engine, seconds.
+PLAUSIBLE_ROUND_S: Final = (1e-5, 30.0)
+
+INSTALL: Final = "install the farm's plug-in there: bash infra/install-plugin.sh PYTHON"
+_FP8_METHOD: Final = "Fp8HeadMethod"  # the plug-in's, over weights and scales that it made itself
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A short generation after the start.
+
+    Attributes:
+        asked: tokens asked for.
+        tokens: tokens that came.
+        rounds: verify rounds; None without speculation.
+        round_s: seconds of a verify round, or of a plain step.
+    """
+
+    asked: int
+    tokens: int
+    rounds: int | None
+    round_s: float
+
+    @property
+    def accept_length(self) -> float | None:
+        """Tokens emitted per verify round."""
+        return self.tokens / self.rounds if self.rounds else None
+
+
+def read_processes(folder: Path) -> list[dict[str, Any]]:
+    """The evidence of each process of an engine; a file that cannot be read is none."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            found.append(content)
+    return found
+
+
+def mismatches(
+    seen: Seen, processes: Sequence[Mapping[str, Any]], server_info: Mapping[str, Any], probe: Probe | None
+) -> list[str]:
+    """Why what runs is not what was asked for; empty when it is.
+
+    Args:
+        seen: what the variant's settings must show.
+        processes: evidence of the engine's processes; empty when the plug-in is not in them.
+        server_info: the engine's resolved arguments; empty for an engine that did not get that far.
+        probe: figures of a short generation; None for an engine that did not get that far.
+    """
+    found = _from_processes(seen, processes)
+    if server_info:
+        found += _from_server_info(seen, server_info)
+    if probe is not None:
+        found += _from_probe(seen, probe)
+    return list(dict.fromkeys(found))
+
+
+def _from_processes(seen: Seen, processes: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not processes:
+        if seen.head == "fp8":
+            return [
+                f"an FP8 LM head is asked for and the engine's processes wrote no evidence: stock SGLang ignores "
+                f"{FP8_HEAD_VARIABLE}; {INSTALL}"
+            ]
+        return []
+    schedulers = [process for process in processes if process.get("models")]
+    if not schedulers:
+        return ["no process wrote evidence of a model"]
+    found = []
+    for process in schedulers:
+        targets = [model for model in process["models"] if model["role"] == "target"]
+        drafts = [model for model in process["models"] if model["role"] == "draft"]
+        for model in targets:
+            found += _wrong_experts(seen, model) + _wrong_head(seen, model)
+        found += _wrong_drafts(seen, process.get("speculation"), drafts)
+    return found
+
+
+def _wrong_experts(seen: Seen, model: Mapping[str, Any]) -> list[str]:
+    if seen.moe_backend is None:
+        return []
+    running = sorted({str(layers["backend"]) for layers in model["moe"]})
+    if running == [seen.moe_backend]:
+        return []
+    what = f"on {', '.join(running)}" if running else "in no MoE layer"
+    return [f"MoE backend {seen.moe_backend} is asked for and the experts run {what}"]
+
+
+def _wrong_head(seen: Seen, model: Mapping[str, Any]) -> list[str]:
+    head = model["lm_head"]
+    if head is None or head["class"] == "PPMissingLayer":  # a rank of a pipeline without a head
+        return []
+    runs_fp8 = head["dtype"] == "float8_e4m3fn" and head["method"] == _FP8_METHOD
+    is_what = f"the LM head is {head['dtype']} with {head['method']}" + ", FP32 output" * head["fp32_output"]
+    if seen.head == "fp8" and not runs_fp8:
+        return [f"an FP8 LM head is asked for and {is_what}"]
+    if seen.head == "fp32-output" and (runs_fp8 or not head["fp32_output"]):
+        return [f"an LM head with FP32 output is asked for and {is_what}"]
+    if seen.head is None and runs_fp8:
+        return [f"no FP8 LM head is asked for and {is_what}"]
+    return []
+
+
+def _wrong_drafts(seen: Seen, speculation: Mapping[str, Any] | None, drafts: Sequence[Mapping[str, Any]]) -> list[str]:
+    if seen.speculation is None:
+        return [] if speculation is None else ["no speculation is asked for and a draft worker runs"]
+    if speculation is None and not drafts:
+        return [f"speculation {seen.speculation} is asked for and no draft worker runs"]
+    found = []
+    if speculation is not None:
+        found += _wrong_counts(seen, speculation.get("steps"), speculation.get("draft_tokens"))
+    if seen.shared_head:
+        found += [
+            f"the draft {draft['class']} does not share the target's LM head: it reads "
+            f"{(draft['lm_head'] or {}).get('dtype')} weights with {(draft['lm_head'] or {}).get('method')}"
+            for draft in drafts
+            if not draft["shares_target_head"]
+        ]
+    return found
+
+
+def _from_server_info(seen: Seen, info: Mapping[str, Any]) -> list[str]:
+    found = []
+    if seen.moe_backend is not None and info.get("moe_runner_backend") != seen.moe_backend:
+        found.append(
+            f"MoE backend {seen.moe_backend} is asked for and the engine resolved {info.get('moe_runner_backend')}"
+        )
+    if seen.head == "fp32-output" and not info.get("enable_fp32_lm_head"):
+        found.append("an LM head with FP32 output is asked for and the engine resolved enable_fp32_lm_head to false")
+    algorithm = info.get("speculative_algorithm")
+    if seen.speculation is None and algorithm is not None:
+        found.append(f"no speculation is asked for and the engine resolved {algorithm}")
+    if seen.speculation is not None:
+        if algorithm is None:
+            found.append(f"speculation {seen.speculation} is asked for and the engine resolved none")
+        else:
+            found += _wrong_counts(seen, info.get("speculative_num_steps"), info.get("speculative_num_draft_tokens"))
+    return found
+
+
+def _wrong_counts(seen: Seen, steps: Any, draft_tokens: Any) -> list[str]:
+    return [
+        f"{asked} {what} are asked for and {running} run"
+        for what, asked, running in (
+            ("draft steps", seen.steps, steps),
+            ("draft tokens", seen.draft_tokens, draft_tokens),
+        )
+        if asked is not None and running is not None and asked != running
+    ]
+
+
+def _from_probe(seen: Seen, probe: Probe) -> list[str]:
+    found = []
+    if probe.tokens != probe.asked:
+        found.append(f"a probe asked for {probe.asked} tokens and got {probe.tokens}")
+    if seen.speculation is not None and probe.rounds is None:
+        found.append(f"speculation {seen.speculation} is asked for and a probe was answered without verify rounds")
+    if seen.speculation is None and probe.rounds:
+        found.append("no speculation is asked for and a probe was answered in verify rounds")
+    accepted = probe.accept_length
+    if seen.speculation is not None and accepted is not None and accepted < MIN_ACCEPT_LENGTH:
+        found.append(
+            f"speculation {seen.speculation} has accept length {accepted:.2f} in a probe, below {MIN_ACCEPT_LENGTH:g}: "
+            "drafts are not accepted"
+        )
+    low, high = PLAUSIBLE_ROUND_S
+    if not low < probe.round_s < high:
+        found.append(f"a probe's steps took {probe.round_s:g} s each, which cannot be")
+    return found

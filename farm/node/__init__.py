@@ -1,0 +1,1 @@
+"""On an engine's node: the slot, its launcher, prompts made into tokens, record assembly, telemetry."""

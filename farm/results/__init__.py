@@ -1,0 +1,1 @@
+"""What a sweep leaves: records, the journal, and the results folder."""

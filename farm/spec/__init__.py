@@ -1,0 +1,1 @@
+"""What can be asked: models, loading, the catalogue of optimisations, identity."""
