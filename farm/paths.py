@@ -21,3 +21,13 @@ def expand(text: str) -> str:
     return os.path.expanduser(
         os.path.expandvars(text.replace("${FARM_HOME}", "$FARM_HOME").replace("$FARM_HOME", str(farm_home())))
     )
+
+
+def is_path(text: str) -> bool:
+    """Whether a text names a file or folder, rather than something of a hub or a builtin."""
+    return text.startswith(("/", "~", "$", "."))
+
+
+def absolute(folder: Path, text: str) -> str:
+    """A path, expanded, and relative to `folder` unless it is absolute."""
+    return str((folder / expand(text)).absolute())

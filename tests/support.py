@@ -21,7 +21,7 @@ from farm.engines.sglang.command import EngineCommand, engine_command
 from farm.engines.sglang.evidence import read_processes
 from farm.engines.sglang.gate import EVIDENCE_VARIABLE
 from farm.engines.sglang.running import RunningEngine, launch
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 HOME = Path(os.environ.get("FARM_HOME") or "~/.farm").expanduser()

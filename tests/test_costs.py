@@ -3,7 +3,7 @@
 import pytest
 
 from farm.driver.costs import Costs
-from farm.results.record import CellKey
+from farm.types import CellKey
 
 
 def cell(variant, item):

@@ -2,7 +2,7 @@
 
 from farm.engines.sglang.stream import Answer
 from farm.node.record import graded, measured, start_times, surroundings
-from farm.workloads.items import Item
+from farm.types import Item
 
 
 def answer(text="", finish="stop", **meta):

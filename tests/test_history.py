@@ -7,8 +7,8 @@ import pytest
 from support import REPOSITORY
 
 from farm.driver.history import first_costs
-from farm.results.record import CellKey
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
+from farm.types import CellKey
 from farm.workloads.build import build
 from farm.workloads.items import digest
 
@@ -29,7 +29,7 @@ def sweep():
 
 
 def test_without_earlier_sweeps_the_published_figures_count(sweep, tmp_path):
-    costs = first_costs(sweep, build(sweep), tmp_path / "none")
+    costs = first_costs(sweep, build(sweep.workloads), tmp_path / "none")
     assert costs.cell_s(CellKey("baseline", "gsm8k", "gsm-mini-0001", 0)) == 0.152
     assert costs.cell_s(CellKey("humming", "synthetic", "synthetic-0000", 0)) == pytest.approx(0.667, rel=0.01)
     assert costs.start_s("baseline") == 4.8
@@ -58,7 +58,7 @@ def write_earlier(folder, items):
 
 def test_an_earlier_sweep_tells_which_questions_need_long_answers(sweep, tmp_path):
     """The earlier one asked other variants; a broken folder beside it is passed over."""
-    items = build(sweep)
+    items = build(sweep.workloads)
     write_earlier(tmp_path / "earlier", items["gsm8k"])
     broken = tmp_path / "broken"
     broken.mkdir()

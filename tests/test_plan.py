@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.driver.costs import Costs
-from farm.driver.plan import Ask, Position, make_plan
-from farm.results.record import CellKey
+from farm.driver.plan import Position, make_plan
+from farm.types import CellGrid, CellKey
 
 
 def ask(variants=3, gsm=10, synthetic=3, repeats=1):
-    return Ask(
+    return CellGrid(
         tuple(f"v{i}" for i in range(variants)),
         {"gsm": tuple(f"q{i}" for i in range(gsm)), "syn": tuple(f"s{i}" for i in range(synthetic))},
         {"gsm": repeats, "syn": 1},
@@ -119,7 +119,7 @@ def learned(**seconds):
 
 
 def test_shares_are_even_in_cost_and_not_in_number():
-    asked = Ask(("v0",), {"gsm": ("q0", "q1", "q2", "q3", "q4")}, {"gsm": 1})
+    asked = CellGrid(("v0",), {"gsm": ("q0", "q1", "q2", "q3", "q4")}, {"gsm": 1})
     plan = make_plan(asked, at("a", "b"), costs=learned(q0=40, q1=10, q2=10, q3=10, q4=10))
     assert {slot: len(stints[0].cells) for slot, stints in plan.stints.items()} == {"a": 1, "b": 4}
     assert plan.ends_s == pytest.approx({"a": 50, "b": 50})

@@ -7,7 +7,7 @@ import sys
 from support import RAY, REPOSITORY
 
 from farm.cli.prewarm import compilers_at_once, prewarm_node, short_command
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 
 SWEEPS = REPOSITORY / "jobs" / "sweeps"
 

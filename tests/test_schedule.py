@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from simulation import Simulation
 
 from farm.driver.costs import Costs
-from farm.driver.plan import Ask
 from farm.driver.schedule import Feed, Finish, Schedule, Start
-from farm.results.record import CellKey
+from farm.types import CellGrid, CellKey
 
 
 def ask(variants=2, items=10):
-    return Ask(tuple(f"v{i}" for i in range(variants)), {"w": tuple(f"q{i}" for i in range(items))}, {"w": 1})
+    return CellGrid(tuple(f"v{i}" for i in range(variants)), {"w": tuple(f"q{i}" for i in range(items))}, {"w": 1})
 
 
 def schedule(asked, *slots, answered=None, **settings):
@@ -191,7 +190,7 @@ def test_whatever_happens_each_cell_is_answered_once(variants, items, slots, des
 def test_the_end_is_predicted_within_a_tenth_once_a_tenth_is_done():
     draw = random.Random(7)
     lengths = {f"q{i}": draw.lognormvariate(6, 0.6) for i in range(400)}
-    asked = Ask(("slow", "fast"), {"w": tuple(lengths)}, {"w": 1})
+    asked = CellGrid(("slow", "fast"), {"w": tuple(lengths)}, {"w": 1})
     made = Schedule(asked, "crossover", Costs(prior_start_s=480, prior_cell_s={"w": 60.0}), {})
     rate_s = {"slow": 0.0277, "fast": 0.013}
 

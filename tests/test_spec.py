@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farm.errors import InputError
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 
 SWEEPS = Path(__file__).parents[1] / "jobs" / "sweeps"
 

@@ -12,8 +12,8 @@ import yaml
 from support import REPOSITORY, run_sweep, sweep_command
 
 from farm.driver.history import first_costs
-from farm.results.record import CellKey
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
+from farm.types import CellKey
 from farm.workloads.build import build
 
 SWEEP = {

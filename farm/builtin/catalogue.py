@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from farm.builtin import demo
 from farm.paths import farm_home
-
-Label = Literal["emulated", "dummy-weights", "demo-model"]
+from farm.types import Label
 
 DEMO: Final = "demo"
 TINY: Final = "tiny-bailing-v3"

@@ -13,14 +13,14 @@ _HERE = Path(__file__).resolve().parent
 
 def model_path() -> Path:
     """The folder of the demo model, as SGLang's `--model-path` takes it."""
-    return _HERE / "model"
+    return _HERE / "demo-model"
 
 
 def test_path() -> Path:
     """The `gsm-mini` workload, JSONL: `id`, `question`, `answer` and what the problem is like. It is not GSM8K."""
-    return _HERE / "data" / "gsm-mini.jsonl"
+    return _HERE / "gsm-mini" / "gsm-mini.jsonl"
 
 
 def train_path() -> Path:
     """Problems of the training templates in the same format, for few-shot examples."""
-    return _HERE / "data" / "gsm-mini-train.jsonl"
+    return _HERE / "gsm-mini" / "gsm-mini-train.jsonl"

@@ -9,7 +9,7 @@ from typing import Any
 
 def load() -> dict[str, Any]:
     """The published figures, as they stand in the package's data."""
-    source = resources.files("farm") / "data" / "published" / "ling-3.0-flash-dgx-spark.json"
+    source = resources.files("farm.builtin") / "published-figures" / "ling-3.0-flash-dgx-spark.json"
     return dict(json.loads(source.read_text(encoding="utf-8")))
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from farm.errors import InputError
 from farm.paths import expand
-from farm.spec.models import Sweep, load_sweep
+from farm.spec.loading import load_sweep
+from farm.spec.models import Sweep
 
 
 def sweep_parser(prog: str, description: str, default: str) -> argparse.ArgumentParser:

@@ -69,7 +69,7 @@ def main(argv: Sequence[str], sweeps: Path) -> int:
 def _data_problem(sweep: Sweep) -> str | None:
     """Why the driver cannot read the sweep's workloads; nodes get them from it."""
     try:
-        build(sweep)
+        build(sweep.workloads)
     except InputError as error:
         return str(error)
     return None

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from farm.cli.arguments import chosen_sweep, positive, sweep_parser
 from farm.driver.history import first_costs
-from farm.driver.plan import Ask, Position, make_plan
+from farm.driver.plan import Position, make_plan
 from farm.driver.progress import Progress, span
 from farm.engines.sglang.command import engine_command, model_of, python_of
 from farm.errors import FarmError, InputError, JournalError
@@ -32,8 +32,9 @@ from farm.redaction import HIDDEN
 from farm.results.folder import ask_of, describe, export, write_items, write_json
 from farm.results.journal import Journal
 from farm.spec.models import Sweep
+from farm.types import CellGrid, Item
 from farm.workloads.build import build
-from farm.workloads.items import Item, digest
+from farm.workloads.items import digest
 
 COMPLETE: Final = 0
 FAILED: Final = 1
@@ -49,7 +50,7 @@ class Run:
     items: dict[str, list[Item]]
     sweep_id: str
     folder: Path
-    ask: Ask
+    ask: CellGrid
 
 
 def main(argv: Sequence[str], sweeps: Path) -> int:
@@ -96,7 +97,7 @@ def _enter(folder: Path) -> None:
 def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
     """Load and check all that can be checked before any engine starts."""
     sweep = chosen_sweep(arguments, sweeps)
-    items = build(sweep)
+    items = build(sweep.workloads)
     everything = digest(item for name in sorted(items) for item in items[name])
     sweep_id = sweep.identity(everything)
     root = Path(expand(arguments.results)).absolute() if arguments.results else results_root()

@@ -45,7 +45,7 @@ def caveats(
 
 
 def slow_state(frame: pd.DataFrame, workloads: Iterable[str], slow_records: str) -> list[str]:
-    """Answers that were taken in a slow state of the GPU, of all records; see `farm.node.telemetry.samples` for its rule."""
+    """Answers that were taken in a slow state of the GPU, of all records; by the rule of its telemetry."""
     out = []
     for name in workloads:
         answers = frame[(frame["workload"] == name).to_numpy() & frame["ok"].to_numpy()]

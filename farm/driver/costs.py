@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from farm.results.record import CellKey
+from farm.types import CellKey
 
 Place = tuple[str, str]  # workload and item id
 

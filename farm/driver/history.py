@@ -10,14 +10,13 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from farm.driver.costs import Costs, Place
-from farm.results.record import CellKey
-from farm.spec.models import Sweep, SyntheticWorkload
-from farm.workloads.items import Item, digest
+from farm.spec.models import Sweep
+from farm.types import CellKey, Item
+from farm.workloads.items import digest
 
-# The published figures of one DGX Spark: a question of GSM8K takes 15.2 s at the baseline, a start 480 s, and prefill
-# of 32,768 tokens about 10 s at the rate that the mean TTFT implies.
+# The published figures of one DGX Spark: a start takes 480 s, and prefill of 32,768 tokens about 10 s at the rate that
+# the mean TTFT implies.
 SPARK_START_S: Final = 480.0
-SPARK_QUESTION_S: Final = 15.2
 SPARK_TPOT_S: Final = 0.0277
 SPARK_PREFILL_TOKENS_PER_S: Final = 3300.0
 _EARLIER_SWEEPS: Final = 8
@@ -52,21 +51,18 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
 
 def _prior_cell_s(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> dict[str, float]:
     """Seconds of a cell of each workload at the published baseline's speed."""
-    prior: dict[str, float] = {}
-    for name, workload in sweep.workloads.items():
-        if isinstance(workload, SyntheticWorkload):
-            prefill_s = workload.input_tokens / SPARK_PREFILL_TOKENS_PER_S
-            prior[name] = prefill_s + workload.output_tokens * SPARK_TPOT_S
-            continue
-        limits = [int(item.sampling["max_new_tokens"]) for item in items[name]]
-        if all(item.sampling.get("ignore_eos") for item in items[name]):
-            prior[name] = sum(limits) / len(limits) * SPARK_TPOT_S
-        elif workload.kind == "gsm8k":
-            prior[name] = SPARK_QUESTION_S
-        else:
-            # Unknown answers: half their limit is as good a guess as any.
-            prior[name] = sum(limits) / len(limits) / 2 * SPARK_TPOT_S
-    return prior
+    return {
+        name: sum(_prior_item_s(item, workload.published_answer_s) for item in items[name]) / len(items[name])
+        for name, workload in sweep.workloads.items()
+    }
+
+
+def _prior_item_s(item: Item, published_s: float | None) -> float:
+    limit = int(item.sampling["max_new_tokens"])
+    if item.sampling.get("ignore_eos"):
+        return (item.exact_tokens or 0) / SPARK_PREFILL_TOKENS_PER_S + limit * SPARK_TPOT_S
+    # Of unknown answers, half their limit is as good a guess as any.
+    return limit / 2 * SPARK_TPOT_S if published_s is None else published_s
 
 
 def _earlier(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path) -> list[tuple[Path, dict[str, Any]]]:

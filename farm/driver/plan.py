@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Literal
 
 from farm.driver.costs import Costs
-from farm.results.record import CellKey
+from farm.types import CellGrid, CellKey
 
 Place = tuple[str, str]  # workload and item id
 Design = Literal["crossover", "dedicated"]
@@ -31,27 +31,6 @@ class Stint:
 
     variant: str
     cells: tuple[CellKey, ...]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """All that a sweep asks, by name alone: variants, and each workload's item ids and repeats, in order."""
-
-    variants: tuple[str, ...]
-    items: Mapping[str, tuple[str, ...]]
-    repeats: Mapping[str, int]
-
-    def cells(self) -> Iterator[CellKey]:
-        """Every cell of the sweep."""
-        for variant in self.variants:
-            yield from self.cells_of(variant)
-
-    def cells_of(self, variant: str) -> Iterator[CellKey]:
-        """The cells of one variant, in the order they are asked: a whole pass over the items before the next repeat."""
-        for workload, item_ids in self.items.items():
-            for repeat in range(self.repeats[workload]):
-                for item_id in item_ids:
-                    yield CellKey(variant, workload, item_id, repeat)
 
 
 @dataclass(frozen=True)
@@ -96,7 +75,7 @@ class Plan:
 
 
 def make_plan(
-    ask: Ask,
+    ask: CellGrid,
     slots: Mapping[str, Position],
     *,
     design: Design = "crossover",
@@ -125,7 +104,7 @@ class _Deal:
 
     def __init__(
         self,
-        ask: Ask,
+        ask: CellGrid,
         slots: Mapping[str, Position],
         design: Design,
         taken: Mapping[CellKey, str],

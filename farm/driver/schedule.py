@@ -14,8 +14,8 @@ from itertools import islice, takewhile
 from typing import Final
 
 from farm.driver.costs import Costs
-from farm.driver.plan import Ask, Design, Plan, Position, make_plan
-from farm.results.record import CellKey
+from farm.driver.plan import Design, Plan, Position, make_plan
+from farm.types import CellGrid, CellKey
 
 # Seconds of work that a slot holds beside the cells that run.
 LOOKAHEAD_S: Final = 5.0
@@ -87,7 +87,7 @@ class Schedule:
         worth_s: seconds by which the sweep must end earlier for a pair to be broken.
     """
 
-    ask: Ask
+    ask: CellGrid
     design: Design
     costs: Costs
     answered: dict[CellKey, str]

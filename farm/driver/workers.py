@@ -19,9 +19,9 @@ from farm.driver.prometheus import EngineMeters
 from farm.errors import InputError, first_line
 from farm.node.messages import Answered, Assignment, Event
 from farm.node.slot import EngineSlot
-from farm.results.record import CellKey
 from farm.spec.models import EngineSettings
 from farm.text import one_line
+from farm.types import CellKey
 
 _CHECK_TIMEOUT_S: Final = 120.0
 _LOOK_EVERY_S: Final = 5.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farm.engines.sglang.phases import Phase
-from farm.results.record import CellKey, Record
+from farm.results.record import Record
 from farm.spec.models import Sweep
-from farm.workloads.items import Item
+from farm.types import CellKey, Item
 
 
 @dataclass(frozen=True)

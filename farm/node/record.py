@@ -7,8 +7,8 @@ from typing import Any
 
 from farm.engines.sglang.stream import Answer
 from farm.node.telemetry.samples import NO_FIELDS, emulated_fields
+from farm.types import Item
 from farm.workloads.grading import grade
-from farm.workloads.items import Item
 
 
 def start_times(server_info: Mapping[str, Any], start_s: float, *, emulated: bool) -> dict[str, Any]:

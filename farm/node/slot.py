@@ -35,8 +35,9 @@ from farm.node.launcher import Launched, Launcher
 from farm.node.messages import Answered, Assignment, EngineReady, EngineStarting, Event, StintFailed
 from farm.node.record import graded, measured
 from farm.node.tokens import Prompts
-from farm.results.record import CellKey, Record
-from farm.workloads.items import Item, request_seed
+from farm.results.record import Record
+from farm.types import CellKey, Item
+from farm.workloads.items import request_seed
 
 
 @dataclass

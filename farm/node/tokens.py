@@ -12,10 +12,9 @@ from typing import Final
 from farm.engines.sglang.client import EngineClient
 from farm.engines.sglang.phases import OnPhase, Phase
 from farm.errors import InputError, RequestRefused
-from farm.results.record import CellKey
-from farm.spec.models import SyntheticWorkload
+from farm.types import CellKey, Item
 from farm.workloads import synthetic
-from farm.workloads.items import Item
+from farm.workloads.synthetic import SyntheticWorkload
 
 _WARMUP_SEED: Final = 2**31 - 1
 _WARMUP_TOKENS: Final = 32

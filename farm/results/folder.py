@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import farm
-from farm.driver.plan import Ask
 from farm.engines.sglang.command import default_python, engine_command
 from farm.errors import JournalError
 from farm.redaction import masked
 from farm.results.journal import Journal
-from farm.spec.models import Gsm8kWorkload, PromptsWorkload, Sweep, SyntheticWorkload, Workload
-from farm.workloads.items import Item, digest
+from farm.spec.models import Sweep
+from farm.types import CellGrid, Item
+from farm.workloads.items import digest
 
 
-def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> Ask:
+def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
     """What the sweep asks, by names."""
-    return Ask(
+    return CellGrid(
         variants=tuple(variant.name for variant in sweep.variants),
         items={name: tuple(item.item_id for item in items[name]) for name in sweep.workloads},
         repeats={name: workload.repeats for name, workload in sweep.workloads.items()},
@@ -50,12 +50,12 @@ def describe(sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]]) -
         "workloads": {
             name: {
                 "kind": workload.kind,
-                "title": _title(workload),
+                "title": workload.title,
                 "sampling": items[name][0].sampling,
                 "items": len(items[name]),
                 "repeats": workload.repeats,
                 "digest": digest(items[name]),
-                "source": _source(workload),
+                "source": workload.source_name,
             }
             for name, workload in sweep.workloads.items()
         },
@@ -124,23 +124,3 @@ def export(folder: Path, journal: Journal, summary: Mapping[str, Any]) -> None:
     journal.write_parquet(folder / "requests.parquet")
     write_json(folder / "engines.json", journal.engines())
     write_json(folder / "sweep.json", dict(summary))
-
-
-def _title(workload: Workload) -> str:
-    match workload:
-        case Gsm8kWorkload():
-            return f"{_source(workload)}, {workload.shots} shots, thinking {'on' if workload.thinking else 'off'}"
-        case SyntheticWorkload():
-            return f"{workload.text} text, {workload.input_tokens} tokens in, {workload.output_tokens} out, greedy"
-        case PromptsWorkload():
-            return f"prompts of {Path(workload.file).name}"
-
-
-def _source(workload: Workload) -> str:
-    match workload:
-        case Gsm8kWorkload():
-            return Path(workload.source).name if workload.source.startswith("/") else workload.source
-        case SyntheticWorkload():
-            return f"seed {workload.seed}"
-        case PromptsWorkload():
-            return Path(workload.file).name

@@ -24,7 +24,8 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from farm.errors import JournalError, SweepHeld
-from farm.results.record import RECORD_SCHEMA, CellKey, Record
+from farm.results.record import RECORD_SCHEMA, Record
+from farm.types import CellKey
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS record (

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
+
+from farm.types import CellKey
 
 REQUIRED_COLUMNS: Final = (
     "variant",
@@ -21,18 +23,6 @@ REQUIRED_COLUMNS: Final = (
     "ttft_s",
     "latency_s",
 )
-
-
-class CellKey(NamedTuple):
-    """Identity of a cell: it is answered exactly once in a sweep."""
-
-    variant: str
-    workload: str
-    item_id: str
-    repeat: int
-
-    def __str__(self) -> str:
-        return f"{self.variant} / {self.workload} / {self.item_id} / repeat {self.repeat}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from farm.builtin.catalogue import BUILTINS, Label
-from farm.errors import InputError
-from farm.paths import expand
-from farm.redaction import is_secret, masked
+from farm.builtin.catalogue import BUILTINS
+from farm.paths import is_path
+from farm.redaction import masked
 from farm.spec import optimisations as catalogue
 from farm.spec.optimisations import ArgValue
+from farm.types import Label
+from farm.workloads.base import Strict
+from farm.workloads.build import Workload
 
-MAX_SWEEP_BYTES: Final = 1 << 20
-MAX_TOKENS: Final = 1 << 20  # of one prompt or answer
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 # YAML reads `X: 1` as a number, and an environment holds text.
@@ -66,13 +59,7 @@ _NOT_ASKED: Final = {
 }
 
 
-class Model(BaseModel):
-    """Strict base: an unknown field is an error, values do not change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ModelSpec(Model):
+class ModelSpec(Strict):
     """The model that every variant serves."""
 
     path: str = Field(min_length=1, description="a folder on every node, a hub name, or builtin:NAME")
@@ -91,10 +78,10 @@ class ModelSpec(Model):
     @property
     def is_local(self) -> bool:
         """Whether `path` names a folder rather than a model hub's name or a builtin."""
-        return self.path.startswith(("/", "~", "$", "."))
+        return is_path(self.path)
 
 
-class EngineSettings(Model):
+class EngineSettings(Strict):
     """How engines are started; the same for every variant."""
 
     kind: Literal["sglang", "emulated"] = "sglang"
@@ -131,7 +118,7 @@ class EngineSettings(Model):
         return float(given) if self.kind == "emulated" and isinstance(given, int | float) else 1.0
 
 
-class Variant(Model):
+class Variant(Strict):
     """One set of engine settings under comparison; `args` and `env` are laid over the sweep's own."""
 
     name: Name
@@ -145,78 +132,7 @@ class Variant(Model):
         return _checked_args(args)
 
 
-class Sampling(Model):
-    """Sampling parameters, by SGLang's names."""
-
-    temperature: float = Field(ge=0, le=10)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=-1, ge=-1)
-    max_new_tokens: int = Field(ge=1, le=MAX_TOKENS)
-
-
-def _laid_over(default: Sampling) -> BeforeValidator:
-    """Fields that are not given keep the workload's default: who shortens answers does not leave the protocol."""
-    return BeforeValidator(lambda given: default.model_dump() | given if isinstance(given, dict) else given)
-
-
-_GSM8K_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
-_PROMPTS_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, max_new_tokens=2048)
-
-
-class WorkloadBase(Model):
-    """What all workloads have in common."""
-
-    repeats: int = Field(default=1, ge=1, le=1000)
-    seed: int = Field(default=42, ge=0, lt=2**31)
-    prefix_cache: Literal["flush", "keep"] = Field(
-        default="flush", description="flush: the engine's prefix cache is emptied before each measured request"
-    )
-
-
-class Gsm8kWorkload(WorkloadBase):
-    """Grade-school word problems in GSM8K's format; the defaults are the published protocol."""
-
-    kind: Literal["gsm8k"]
-    source: str = Field(
-        default="openai/gsm8k", description="a data set of the hub, a folder with train and test files, or builtin:NAME"
-    )
-    questions: int | None = Field(default=None, ge=1, description="how many; null is all of them")
-    order: Literal["dataset", "shuffled"] = "dataset"
-    shots: int = Field(default=5, ge=0, le=64)
-    thinking: bool = True
-    instruction: bool = Field(default=True, description="false: the bare question, for a model trained on such")
-    sampling: Annotated[Sampling, _laid_over(_GSM8K_SAMPLING)] = _GSM8K_SAMPLING
-    output_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_TOKENS,
-        description="every answer has exactly this many tokens and is not graded: speed alone",
-    )
-
-
-class SyntheticWorkload(WorkloadBase):
-    """Exactly N tokens in and M tokens out, greedy, from seeded text."""
-
-    kind: Literal["synthetic"]
-    requests: int = Field(default=8, ge=1, le=100_000)
-    input_tokens: int = Field(default=32768, ge=8, le=MAX_TOKENS)
-    output_tokens: int = Field(default=2048, ge=1, le=MAX_TOKENS)
-    text: Literal["repetitive", "varied"] = "repetitive"
-
-
-class PromptsWorkload(WorkloadBase):
-    """The user's own prompts, a JSONL file."""
-
-    kind: Literal["prompts"]
-    file: str
-    thinking: bool | None = None
-    sampling: Annotated[Sampling, _laid_over(_PROMPTS_SAMPLING)] = _PROMPTS_SAMPLING
-
-
-Workload = Annotated[Gsm8kWorkload | SyntheticWorkload | PromptsWorkload, Field(discriminator="kind")]
-
-
-class Sweep(Model):
+class Sweep(Strict):
     """One experiment: variants x workloads x repeats on the nodes of one Ray cluster."""
 
     name: Name
@@ -312,7 +228,7 @@ class Sweep(Model):
         return f"{self.name}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
 
 
-def _arg_name(written: str) -> str:
+def argument_name(written: str) -> str:
     """A server argument as the farm writes it: `--mem_fraction_static` and `mem-fraction-static` are one."""
     return written.removeprefix("--").replace("_", "-")
 
@@ -320,130 +236,10 @@ def _arg_name(written: str) -> str:
 def _checked_args(args: dict[str, ArgValue]) -> dict[str, ArgValue]:
     canonical: dict[str, ArgValue] = {}
     for key, value in args.items():
-        name = _arg_name(key)
+        name = argument_name(key)
         if name in FARM_OWNED_ARGS:
             raise ValueError(f"'{key}' is the farm's to set; change {FARM_OWNED_ARGS[name]}")
         if name in canonical:
             raise ValueError(f"'{key}' is given twice")
         canonical[name] = value
     return canonical
-
-
-class _OneOfEachKey(yaml.SafeLoader):
-    """YAML's safe loader, which of two equal keys would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
-            if key.value in seen:
-                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: '{key.value}' is given twice; keep one of them")
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def load_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
-    """Read a sweep file, lay `dotted.key=value` overrides over it, and check it.
-
-    Raises:
-        InputError: naming the file, the field and the fix.
-    """
-    try:
-        if path.stat().st_size > MAX_SWEEP_BYTES:
-            raise InputError(
-                f"{path}: larger than 1 MiB; a sweep file holds settings, data belongs in files of its own"
-            )
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    try:
-        raw = yaml.load(text, _OneOfEachKey)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise InputError(f"{path}: is nested too deeply to be a sweep") from error
-    if not isinstance(raw, dict):
-        raise InputError(f"{path}: a sweep is a mapping with at least name, model, variants and workloads")
-    for override in overrides or []:
-        _override(raw, override)
-    try:
-        sweep = Sweep.model_validate(raw)
-    except ValidationError as error:
-        raise InputError(f"{path}: {_first_problem(error)}") from error
-    except InputError as error:
-        raise InputError(f"{path}: variants: {error}") from error
-    return _with_absolute_files(sweep, path.parent)
-
-
-def _override(raw: dict[Any, Any], override: str) -> None:
-    dotted, separator, text = override.partition("=")
-    keys = dotted.split(".")
-    if not separator or not all(keys):
-        raise InputError(f"--set {override}: write it as dotted.key=value, for example engine.concurrency=2")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"--set {override}: the value is not valid YAML") from error
-    place: Any = raw
-    for depth, key in enumerate(keys):
-        here = ".".join(keys[:depth]) or "the sweep"
-        if isinstance(place, list):
-            if not key.isdigit() or int(key) >= len(place):
-                raise InputError(
-                    f"--set {override}: {here} is a list of {len(place)}; '{key}' is not one of its places"
-                )
-            step: Any = int(key)
-        elif isinstance(place, dict):
-            step = key
-        else:
-            raise InputError(f"--set {override}: {here} is a plain value and has no '{key}'")
-        if depth == len(keys) - 1:
-            if isinstance(place, dict) and keys[-2:-1] == ["args"]:
-                for known in [name for name in place if _arg_name(str(name)) == _arg_name(key)]:
-                    del place[known]  # the same argument, written in another way
-            place[step] = value
-        else:
-            if isinstance(place, dict) and place.get(step) is None:
-                place[step] = {}
-            place = place[step]
-
-
-def _first_problem(error: ValidationError) -> str:
-    # A misspelt field is the cause of the one that is then missing.
-    problem = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-    where = [str(part) for part in problem["loc"]]
-    if where[:1] == ["workloads"] and len(where) > 2:
-        del where[2]  # pydantic's own: the kind of the workload
-    place = ".".join(where)
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    if problem["type"] == "extra_forbidden":
-        near = get_close_matches(where[-1], _known_fields(), n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else "; remove it"
-        return f"{place}: unknown field{hint}{more}"
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        message = "is missing; add it"
-    elif problem["type"] != "value_error" and not any(is_secret(part) for part in where):
-        message = f"{message}, not {problem['input']!r:.80}"
-    return f"{place}: {message}{more}" if place else f"{message}{more}"
-
-
-def _known_fields() -> list[str]:
-    models = (Sweep, ModelSpec, EngineSettings, Variant, Sampling, Gsm8kWorkload, SyntheticWorkload, PromptsWorkload)
-    return [name for model in models for name in model.model_fields]
-
-
-def _with_absolute_files(sweep: Sweep, folder: Path) -> Sweep:
-    """Paths of data files are relative to the sweep's own file: a job's working directory is a temporary copy."""
-
-    def absolute(text: str) -> str:
-        return str((folder / expand(text)).absolute())
-
-    workloads: dict[str, Any] = {}
-    for name, workload in sweep.workloads.items():
-        if isinstance(workload, PromptsWorkload):
-            workloads[name] = workload.model_copy(update={"file": absolute(workload.file)})
-        elif isinstance(workload, Gsm8kWorkload) and workload.source.startswith(("/", "~", "$", ".")):
-            workloads[name] = workload.model_copy(update={"source": absolute(workload.source)})
-        else:
-            workloads[name] = workload
-    return sweep.model_copy(update={"workloads": workloads})

@@ -15,21 +15,23 @@ import os
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import Field
 
 from farm.errors import InputError
-from farm.paths import expand
-from farm.spec.models import Gsm8kWorkload
+from farm.paths import absolute, expand, is_path
+from farm.types import Item
 from farm.workloads import hub
+from farm.workloads.base import MAX_TOKENS, Sampling, WorkloadBase, laid_over
 from farm.workloads.grading import gold_answer
-from farm.workloads.items import Item
 from farm.workloads.jsonl import checked_id, read_rows
 
 HUB_NAME: Final = "openai/gsm8k"
 FOLDER_VARIABLE: Final = "FARM_GSM8K"
 """Names the folder that holds GSM8K on this machine, for all sweeps whose source is the hub's data set."""
 # Files of the package: name -> (test, train).
-BUILTINS: Final = {"gsm-mini": ("demo/data/gsm-mini.jsonl", "demo/data/gsm-mini-train.jsonl")}
+BUILTINS: Final = {"gsm-mini": ("gsm-mini/gsm-mini.jsonl", "gsm-mini/gsm-mini-train.jsonl")}
 # How the files of a split may be called in a folder, the published ones and those of a clone of the hub's repository.
 SPELLINGS: Final = tuple(
     folder + name for folder in ("", "main/", "data/") for name in ("{}.jsonl", "{}.parquet", "{}-*-of-*.parquet")
@@ -41,6 +43,50 @@ INSTRUCTION: Final = (
 )
 
 Row = tuple[str, dict[str, Any]]
+_GSM8K_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
+
+
+class Gsm8kWorkload(WorkloadBase):
+    """Grade-school word problems in GSM8K's format; the defaults are the published protocol."""
+
+    published_answer_s: ClassVar[float | None] = 15.2
+
+    kind: Literal["gsm8k"]
+    source: str = Field(
+        default="openai/gsm8k", description="a data set of the hub, a folder with train and test files, or builtin:NAME"
+    )
+    questions: int | None = Field(default=None, ge=1, description="how many; null is all of them")
+    order: Literal["dataset", "shuffled"] = "dataset"
+    shots: int = Field(default=5, ge=0, le=64)
+    thinking: bool = True
+    instruction: bool = Field(default=True, description="false: the bare question, for a model trained on such")
+    sampling: Annotated[Sampling, laid_over(_GSM8K_SAMPLING)] = _GSM8K_SAMPLING
+    output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TOKENS,
+        description="every answer has exactly this many tokens and is not graded: speed alone",
+    )
+
+    def items(self) -> list[Item]:
+        """The questions, each with the same examples."""
+        return items(self)
+
+    @property
+    def title(self) -> str:
+        """Source, shots and thinking."""
+        return f"{self.source_name}, {self.shots} shots, thinking {'on' if self.thinking else 'off'}"
+
+    @property
+    def source_name(self) -> str:
+        """The data set's name, or its folder's."""
+        return Path(self.source).name if self.source.startswith("/") else self.source
+
+    def beside(self, folder: Path) -> Self:
+        """The same with an absolute folder of data."""
+        if not is_path(self.source):
+            return self
+        return self.model_copy(update={"source": absolute(folder, self.source)})
 
 
 def items(spec: Gsm8kWorkload) -> list[Item]:
@@ -116,7 +162,7 @@ def _rows(source: str, split: str) -> list[Row]:
     if source.startswith("builtin:"):
         return _jsonl(_builtin(source, split))
     named = os.environ.get(FOLDER_VARIABLE) if source == HUB_NAME else None
-    if not named and not source.startswith(("/", "~", "$", ".")):
+    if not named and not is_path(source):
         return hub.rows(source, "main", split)
     folder = Path(expand(named or source))
     if not folder.is_dir() or (named and not folder.is_absolute()):
@@ -146,7 +192,7 @@ def _builtin(source: str, split: str) -> Path:
         raise InputError(
             f"source: '{source}' does not come with the farm; it has builtin:{', builtin:'.join(BUILTINS)}"
         )
-    path = Path(str(files("farm"))) / BUILTINS[name][split == "train"]
+    path = Path(str(files("farm.builtin"))) / BUILTINS[name][split == "train"]
     if not path.is_file():
         raise InputError(f"source: {path} is missing from this installation; install the farm again, or name a folder")
     return path

@@ -1,39 +1,13 @@
-"""One item of a workload, before any tokenizer has seen it."""
+"""The content of items as a digest, and the seeds of their requests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict
 
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One question, the same for every variant.
-
-    Exactly one of `messages` and `text` is set. Messages go through the engine's chat template with
-    `template_kwargs`; text is tokenized as it is. With `exact_tokens`, the token ids are cut to that many.
-
-    Attributes:
-        item_id: stable name, unique in its workload.
-        sampling: SGLang sampling parameters without the seed.
-        gold: the reference answer; null when answers are not graded.
-    """
-
-    item_id: str
-    sampling: dict[str, Any]
-    messages: list[dict[str, str]] | None = None
-    text: str | None = None
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
-    exact_tokens: int | None = None
-    gold: str | None = None
-
-    @property
-    def shown_prompt(self) -> str:
-        """What a reader of the report sees: the last message, or the text."""
-        return self.messages[-1]["content"] if self.messages else self.text or ""
+from farm.types import Item
 
 
 def digest(items: Iterable[Item]) -> str:

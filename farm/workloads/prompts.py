@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ValidationError
 
 from farm.errors import InputError
-from farm.paths import expand
-from farm.spec.models import PromptsWorkload, Sampling
-from farm.workloads.items import Item
+from farm.paths import absolute, expand
+from farm.types import Item
+from farm.workloads.base import Sampling, WorkloadBase, laid_over
 from farm.workloads.jsonl import checked_id, read_rows
 from farm.workloads.numbers import number
 
@@ -30,6 +30,36 @@ CONTENT: Final = ("prompt", "messages", "text")
 LIMITS: Final = tuple(Sampling.model_fields)
 FIELDS: Final = (*CONTENT, "id", "answer", *LIMITS)
 ROLES: Final = ("system", "user", "assistant")
+
+
+_PROMPTS_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, max_new_tokens=2048)
+
+
+class PromptsWorkload(WorkloadBase):
+    """The user's own prompts, a JSONL file."""
+
+    kind: Literal["prompts"]
+    file: str
+    thinking: bool | None = None
+    sampling: Annotated[Sampling, laid_over(_PROMPTS_SAMPLING)] = _PROMPTS_SAMPLING
+
+    def items(self) -> list[Item]:
+        """The requests of the file."""
+        return items(self)
+
+    @property
+    def title(self) -> str:
+        """The file's name."""
+        return f"prompts of {self.source_name}"
+
+    @property
+    def source_name(self) -> str:
+        """The file's name."""
+        return Path(self.file).name
+
+    def beside(self, folder: Path) -> Self:
+        """The same with the file's absolute path."""
+        return self.model_copy(update={"file": absolute(folder, self.file)})
 
 
 def items(spec: PromptsWorkload) -> list[Item]:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
-from farm.spec.models import SyntheticWorkload
-from farm.workloads.items import Item
+from pydantic import Field
+
+from farm.types import Item
+from farm.workloads.base import MAX_TOKENS, WorkloadBase
 
 # English words of this kind are at least one token each; the margin is for tokenizers that join some of them.
 WORDS_PER_TOKEN: Final = 1.5
@@ -70,6 +72,30 @@ SENTENCES: Final = (
     "Between the {place} and the {quality} {place}, the {person} {action} the {quality} {thing} {number} times.",
 )
 OPENERS: Final = WORDS["person"] + WORDS["place"] + WORDS["thing"] + WORDS["quality"]
+
+
+class SyntheticWorkload(WorkloadBase):
+    """Exactly N tokens in and M tokens out, greedy, from seeded text."""
+
+    kind: Literal["synthetic"]
+    requests: int = Field(default=8, ge=1, le=100_000)
+    input_tokens: int = Field(default=32768, ge=8, le=MAX_TOKENS)
+    output_tokens: int = Field(default=2048, ge=1, le=MAX_TOKENS)
+    text: Literal["repetitive", "varied"] = "repetitive"
+
+    def items(self) -> list[Item]:
+        """Requests, each with a text of its own."""
+        return items(self)
+
+    @property
+    def title(self) -> str:
+        """Text and lengths."""
+        return f"{self.text} text, {self.input_tokens} tokens in, {self.output_tokens} out, greedy"
+
+    @property
+    def source_name(self) -> str:
+        """The seed of the texts."""
+        return f"seed {self.seed}"
 
 
 def items(spec: SyntheticWorkload) -> list[Item]:

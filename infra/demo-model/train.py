@@ -1,8 +1,8 @@
 """Train the demo model end to end: tokenizer, trunk, NEXTN layer, checkpoint, report.
 
-    python jobs/train_demo_model.py --out DIR                   the shipped model: one GPU, 8 minutes on an H200
-    python jobs/train_demo_model.py --out DIR --small           a smaller form, minutes on a CPU
-    python jobs/train_demo_model.py --write-data DIR            the shipped problems; needs no torch
+    python infra/demo-model/train.py --out DIR                   the shipped model: one GPU, 8 minutes on an H200
+    python infra/demo-model/train.py --out DIR --small           a smaller form, minutes on a CPU
+    python infra/demo-model/train.py --write-data DIR            the shipped problems; needs no torch
 
 Needs torch, numpy, safetensors and tokenizers. Run again with the same arguments to go on after an interruption.
 Exit status: 0 done, 3 stopped at the time limit.
@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
 
 
 def parse() -> argparse.Namespace:

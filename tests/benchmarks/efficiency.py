@@ -30,9 +30,9 @@ from simulation import Simulation
 
 from farm.driver.costs import Costs
 from farm.driver.history import SPARK_QUESTION_S, SPARK_START_S
-from farm.driver.plan import Ask
 from farm.driver.schedule import Schedule
 from farm.engines.emulated import published
+from farm.types import CellGrid
 
 ROOT = Path(__file__).resolve().parents[2]
 SETUPS = {
@@ -59,7 +59,7 @@ def simulate(nodes, known):
     """One sweep in simulated time on a number of nodes."""
     # Neighbours in the list of answers are alike in length; questions of a data set are not.
     items = sorted({item for _, workload, item in known if workload == "gsm8k"}, key=lambda item: hash_of(item))
-    ask = Ask(tuple(SETUPS), {"gsm8k": tuple(items), "synthetic": tuple(f"{n:04d}" for n in range(SYNTHETIC))},
+    ask = CellGrid(tuple(SETUPS), {"gsm8k": tuple(items), "synthetic": tuple(f"{n:04d}" for n in range(SYNTHETIC))},
               {"gsm8k": 1, "synthetic": 1})  # fmt: skip
     costs = Costs(
         tokens={("synthetic", f"{n:04d}"): 2048.0 for n in range(SYNTHETIC)},

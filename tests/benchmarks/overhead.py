@@ -37,7 +37,7 @@ import yaml
 from support import AskedEngine, sweep_command
 
 from farm.engines.sglang.command import default_python
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 
 LOG = "FARM_EMULATION_REQUEST_LOG"
 PROMPT_TOKENS = 32

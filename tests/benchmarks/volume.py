@@ -120,9 +120,9 @@ def measure_journal() -> bool:
 
 
 def _ask(records: int):
-    from farm.driver.plan import Ask
+    from farm.types import CellGrid
 
-    return Ask(VARIANTS, {"gsm8k": tuple(f"test-{n:06d}" for n in range(records // 4))}, {"gsm8k": 1})
+    return CellGrid(VARIANTS, {"gsm8k": tuple(f"test-{n:06d}" for n in range(records // 4))}, {"gsm8k": 1})
 
 
 def _slots() -> list[str]:

@@ -7,7 +7,7 @@ from support import REPOSITORY
 
 from farm.builtin.catalogue import builtin_model
 from farm.doctor.weights import read_header
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 
 QUICKSTART = REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml"
 

@@ -6,7 +6,7 @@ import signal
 import drill
 import pytest
 
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 from farm.workloads.build import build
 
 

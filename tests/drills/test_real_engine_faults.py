@@ -38,7 +38,7 @@ def sweep(tmp_path):
 
 
 def test_killed_and_stopped_amid_requests(home, demo_engine, sweep):
-    from farm.spec.models import load_sweep
+    from farm.spec.loading import load_sweep
     from farm.workloads.build import build
 
     job = drill.start(sweep, "--nodes", "1")

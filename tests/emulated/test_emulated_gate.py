@@ -36,7 +36,7 @@ def events_of(variants, tried=(), workload=WORKLOAD, warmup_requests=0, phases=F
             "warmup_requests": warmup_requests,
         }
     )
-    items = build(sweep)
+    items = build(sweep.workloads)
     assignment = Assignment("gate", sweep, {name: {i.item_id: i for i in entries} for name, entries in items.items()})
     slot = EngineSlot("one", "this machine", assignment)
 

@@ -18,7 +18,7 @@ from farm.engines.emulated.model import Setup, Speculation
 from farm.engines.emulated.prefix_cache import PrefixCache
 from farm.engines.emulated.schedule import Demand, chunk_ends, schedule
 from farm.engines.emulated.shapes import VOCABULARY
-from farm.workloads.items import Item
+from farm.types import Item
 
 MODEL = ("--model-path", "/nowhere")
 

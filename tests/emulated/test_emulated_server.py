@@ -11,7 +11,7 @@ import pytest
 
 from farm.engines.emulated import answers, tokenizer
 from farm.engines.emulated.shapes import VOCABULARY
-from farm.workloads.items import Item
+from farm.types import Item
 
 PROMPT = tokenizer.encode("Janet sells the remaining eggs every day. How much does she make? ") * 8
 GREEDY = {"temperature": 0.0, "ignore_eos": True, "max_new_tokens": 40}

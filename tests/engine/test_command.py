@@ -11,7 +11,7 @@ from support import REPOSITORY, free_port, run_sweep
 
 from farm.builtin import demo
 from farm.engines.sglang.command import engine_command, model_of, python_of
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 
 
 def printed(*arguments):

@@ -14,8 +14,9 @@ from farm.engines.sglang.command import EngineCommand, engine_command
 from farm.engines.sglang.running import launch
 from farm.errors import EngineGone, EngineStartError, RequestRefused, StreamBroken
 from farm.node.record import measured
-from farm.spec.models import Gsm8kWorkload, load_sweep
+from farm.spec.loading import load_sweep
 from farm.workloads import gsm8k
+from farm.workloads.gsm8k import Gsm8kWorkload
 
 pytestmark = pytest.mark.engine
 # What the tiny model's linear attention needs on a CPU, and room for a long generation.

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from mutations import VALUES, mutated
 
 from farm.errors import InputError
-from farm.spec.models import PromptsWorkload
 from farm.workloads.items import digest
-from farm.workloads.prompts import items
+from farm.workloads.prompts import PromptsWorkload, items
 
 VALID = [
     {"id": "one", "prompt": "What is 9 + 9?", "answer": 18, "temperature": 0.0, "max_new_tokens": 8},

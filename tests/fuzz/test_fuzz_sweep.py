@@ -10,7 +10,7 @@ from mutations import VALUES, mutated
 
 from farm.engines.sglang.command import engine_command
 from farm.errors import InputError
-from farm.spec.models import load_sweep
+from farm.spec.loading import load_sweep
 
 VALID = {
     "name": "fuzz",

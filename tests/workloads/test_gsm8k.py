@@ -8,8 +8,8 @@ import pytest
 
 from farm.builtin import demo
 from farm.errors import InputError
-from farm.spec.models import Gsm8kWorkload
 from farm.workloads import gsm8k
+from farm.workloads.gsm8k import Gsm8kWorkload
 from farm.workloads.items import digest
 
 TEST = [

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from farm.errors import InputError
-from farm.spec.models import PromptsWorkload
 from farm.workloads import jsonl, prompts
+from farm.workloads.prompts import PromptsWorkload
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
 

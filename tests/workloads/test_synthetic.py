@@ -3,9 +3,9 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from farm.spec.models import SyntheticWorkload
 from farm.workloads import synthetic
 from farm.workloads.items import digest
+from farm.workloads.synthetic import SyntheticWorkload
 
 STYLES = ("repetitive", "varied")
 

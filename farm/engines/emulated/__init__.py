@@ -1,6 +1,6 @@
 """An emulated engine: its own process, the part of SGLang 0.5.23's HTTP protocol that the farm uses, and a time model.
 
-    python -m farm.engines.emulated --model-path ANY --port PORT [--api-key KEY] [--emulation-speed S] [SGLang arguments]
+    python -m farm.engines.emulated --model-path ANY --port PORT [--api-key KEY] [--emulation-speed S] [arguments]
 
 It listens when its emulated start is over, like SGLang, and then answers `/health`, `/health_generate`, `/server_info`,
 `/tokenize`, `/detokenize`, `/flush_cache` and `/generate`. No model is read. How long things take is in `model.py`,

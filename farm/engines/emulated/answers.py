@@ -16,7 +16,7 @@ from pathlib import Path
 
 from farm.engines.emulated import draws, tokenizer
 from farm.engines.emulated.draws import Question
-from farm.workloads.items import Item
+from farm.types import Item
 
 
 @dataclass(frozen=True)

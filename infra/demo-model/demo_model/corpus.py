@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
+
 from demo_model.problems import problems
 from demo_model.tokenizer import PAD_ID, completion_text, load_tokenizer, prompt_text
-from numpy.typing import NDArray
 
 TRAIN_SCALES = {"small": 0.3, "medium": 0.4, "large": 0.3}
 THINKING_SHARE = 0.85

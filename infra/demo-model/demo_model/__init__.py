@@ -1,0 +1,1 @@
+"""How the demo model and its problems were made: generator, tokenizer, network, training, evaluation."""
