@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 from farm.cli.arguments import chosen_sweep, positive, sweep_parser
-from farm.doctor.engine import Driver
 from farm.doctor.examine import all_checks
 from farm.doctor.machine import clock_offset
 from farm.doctor.show import show
-from farm.doctor.verdict import FAIL, Check, Verdict
+from farm.doctor.verdict import Verdict
+from farm.doctor.versions import Driver
 from farm.errors import FarmError, InputError, first_line
+from farm.node.preflight.check import FAIL, Check
 from farm.spec.models import Sweep
 from farm.workloads.build import build
 

@@ -25,7 +25,7 @@ from farm.cli.arguments import chosen_sweep, positive, sweep_parser
 from farm.driver.history import first_costs
 from farm.driver.plan import Position, make_plan
 from farm.driver.progress import Progress, span
-from farm.engines.sglang.command import engine_command, model_of, python_of
+from farm.engines.sglang.command import default_python, engine_command, model_of, python_of
 from farm.errors import FarmError, InputError, JournalError
 from farm.paths import expand, results_root
 from farm.redaction import HIDDEN
@@ -119,7 +119,13 @@ def _newest_run(root: Path, sweep_id: str) -> int | None:
 
 def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
     """Run what is missing, then bring tables, MLflow and the comparison up to date."""
-    summary = describe(run.sweep, run.sweep_id, run.items)
+    sweep = run.sweep
+    python = sweep.engine.python or default_python()
+    commands = {
+        variant.name: engine_command(sweep, variant, model_path=sweep.model.path, python=python).masked().argv
+        for variant in sweep.variants
+    }
+    summary = describe(sweep, run.sweep_id, run.items, commands)
     with Journal(run.folder) as journal:
         write_json(run.folder / "sweep.json", summary)
         write_items(run.folder / "items.parquet", run.items)

@@ -10,10 +10,8 @@ why        what makes a variant as fast as it is, in sentences that add up
 caveats    what changes how a number is read
 words      how numbers read, the same in every view
 assemble   all of it as the dictionary of the JSON contract: `compare`
-cli        the command line
 """
 
-from farm.cli.compare import main
 from farm.compare.assemble import compare
 
-__all__ = ["compare", "main"]
+__all__ = ["compare"]

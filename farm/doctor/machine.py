@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import socket
 from typing import Final
 
 import psutil
 
-from farm.doctor.node import EMULATED, GIB, NO_GPU, NO_GPU_FOUND, Node
-from farm.doctor.verdict import FAIL, OK, WARN, Check, judged, not_applicable
-from farm.doctor.weights import weights_bytes
 from farm.engines.sglang.requirements import missing_memory, wrong_architecture
+from farm.node.preflight.check import FAIL, OK, WARN, Check, judged, not_applicable
+from farm.node.preflight.view import EMULATED, GIB, NO_GPU, NO_GPU_FOUND, Node
+from farm.node.preflight.weights import weights_bytes
 from farm.node.telemetry import visible_gpu
 from farm.node.telemetry.nvml import open_gpu
-from farm.paths import farm_home
 from farm.sglang_plugin.caches import cache_state
 
 SPARK_FLOOR_GIB: Final = 85.0
 """Below this much available memory an engine of Ling-3.0-flash can wedge a DGX Spark while it starts."""
-DISK_FLOOR_GIB: Final = 5.0
 CLOCK_OFFSET_S: Final = 1.0
 _SHOWN: Final = 4
 
@@ -133,49 +129,6 @@ def kernel_caches(node: Node) -> Check:
     found = ", ".join(f"{cache} {entry['kernels']} kernels" for cache, entry in state.items())
     problem = f"cold: {', '.join(cold)} ({found})" if cold else None
     return judged(name, found, problem, f"jobs/prewarm.py {node.sweep.name}", status=WARN)
-
-
-def disk() -> Check:
-    """Room for logs and caches below FARM_HOME."""
-    home = farm_home()
-    place = next(path for path in (home, *home.parents) if path.exists())
-    free_gib = shutil.disk_usage(place).free / GIB
-    short = (
-        None if free_gib >= DISK_FLOOR_GIB else f"{free_gib:.1f} GiB are free under {place}, {DISK_FLOOR_GIB:g} needed"
-    )
-    return judged(
-        "disk", f"{free_gib:.0f} GiB free under {place}", short, "free some, or set FARM_HOME to another disk"
-    )
-
-
-def port() -> Check:
-    """A loopback port for an engine to listen on."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 5):
-            pass
-    except OSError as error:
-        return Check("port", FAIL, f"no loopback port can be opened: {error}", "allow connections to 127.0.0.1")
-    return Check("port", OK, "a loopback port is free")
-
-
-def memory_monitor(node: Node) -> Check:
-    """On unified memory Ray's memory monitor kills engines for using it."""
-    name = "Ray's memory monitor"
-    if not node.on_gpu or node.gpu is None or node.gpu.total_gib is not None:
-        return not_applicable(name, "the engine's memory is not the host's" if node.on_gpu else NO_GPU)
-    if os.environ.get("RAY_memory_monitor_refresh_ms") == "0":  # noqa: SIM112 - Ray's own spelling
-        return Check(name, OK, "off")
-    do = "start Ray with RAY_memory_monitor_refresh_ms=0 in its environment"
-    return Check(name, FAIL, "it is on, and would kill engines at 95 % of this unified memory", do)
-
-
-def niceness() -> Check:
-    """Engines inherit it; Ray's own default of 15 lets any other process slow a measurement down."""
-    value = os.getpriority(os.PRIO_PROCESS, 0)
-    problem = f"workers run at niceness {value}" if value > 0 else None
-    return judged(
-        "niceness", str(value), problem, "start Ray with RAY_worker_niceness=0 in its environment", status=WARN
-    )
 
 
 def clock_offset(offset_s: float, round_trip_s: float) -> Check:

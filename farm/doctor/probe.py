@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from farm.doctor.node import NO_GPU, NO_GPU_FOUND, TIMEOUT_S, Node
-from farm.doctor.verdict import FAIL, OK, WARN, Check, not_applicable
+from farm.node.preflight.check import FAIL, OK, WARN, Check, not_applicable
+from farm.node.preflight.view import NO_GPU, NO_GPU_FOUND, TIMEOUT_S, Node
 from farm.node.telemetry import Telemetry, visible_gpu
 
 PROBE_S: Final = 10.0

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from farm.doctor.verdict import FAIL, WARN, Verdict
+from farm.doctor.verdict import Verdict
+from farm.node.preflight.check import FAIL, WARN
 from farm.text import one_line
 
 _STYLES: Final = {FAIL: "bold red", WARN: "yellow", "pass": "green"}

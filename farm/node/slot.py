@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from farm.doctor import problems, quick_checks
 from farm.engines.sglang.phases import OnPhase, Phase, following
 from farm.engines.sglang.running import RunningEngine
 from farm.engines.sglang.stream import Answer
@@ -33,6 +32,7 @@ from farm.errors import (
 )
 from farm.node.launcher import Launched, Launcher
 from farm.node.messages import Answered, Assignment, EngineReady, EngineStarting, Event, StintFailed
+from farm.node.preflight import problems, quick_checks
 from farm.node.record import graded, measured
 from farm.node.tokens import Prompts
 from farm.results.record import Record

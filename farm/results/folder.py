@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import farm
-from farm.engines.sglang.command import default_python, engine_command
 from farm.errors import JournalError
 from farm.redaction import masked
 from farm.results.journal import Journal
@@ -32,8 +31,10 @@ def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
     )
 
 
-def describe(sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]]) -> dict[str, Any]:
-    """The content of `sweep.json`, apart from what the run adds to it."""
+def describe(
+    sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]], commands: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """The content of `sweep.json`, apart from what the run adds to it; `commands` are the engines' by variant."""
     return {
         "sweep_id": sweep_id,
         "name": sweep.name,
@@ -62,14 +63,7 @@ def describe(sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]]) -
         "planned_cells": sum(1 for _ in ask_of(sweep, items).cells()),
         "failed_variants": {},
         "resolved": _resolved(sweep),
-        "commands": {
-            variant.name: masked(
-                engine_command(
-                    sweep, variant, model_path=sweep.model.path, python=sweep.engine.python or default_python()
-                ).argv
-            )
-            for variant in sweep.variants
-        },
+        "commands": {name: list(argv) for name, argv in commands.items()},
     }
 
 

@@ -87,8 +87,8 @@ class EngineSettings(Strict):
     kind: Literal["sglang", "emulated"] = "sglang"
     python: str | None = Field(default=None, description="interpreter of the engine's environment; default: the farm's")
     device: Literal["cuda", "cpu"] = "cuda"
-    args: dict[str, ArgValue] = {}
-    env: dict[str, EnvValue] = {}
+    args: dict[str, ArgValue] = Field(default={})
+    env: dict[str, EnvValue] = Field(default={})
     concurrency: int = Field(default=1, ge=1, le=1024)
     trust_remote_code: bool = False
     version: str | None = Field(default="0.5.23", description="the SGLang version the sweep is pinned to")
@@ -122,9 +122,9 @@ class Variant(Strict):
     """One set of engine settings under comparison; `args` and `env` are laid over the sweep's own."""
 
     name: Name
-    parts: list[str] = []
-    args: dict[str, ArgValue] = {}
-    env: dict[str, EnvValue] = {}
+    parts: list[str] = Field(default=[])
+    args: dict[str, ArgValue] = Field(default={})
+    env: dict[str, EnvValue] = Field(default={})
 
     @field_validator("args")
     @classmethod
@@ -234,7 +234,7 @@ def argument_name(written: str) -> str:
 
 
 def _checked_args(args: dict[str, ArgValue]) -> dict[str, ArgValue]:
-    canonical: dict[str, ArgValue] = {}
+    canonical: dict[str, ArgValue] = Field(default={})
     for key, value in args.items():
         name = argument_name(key)
         if name in FARM_OWNED_ARGS:

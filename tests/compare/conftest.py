@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from compare_sweeps import as_parquet_table
 
-from farm.compare import main
+from farm.cli.compare import main
 
 Run = Callable[..., tuple[int, str, str]]
 

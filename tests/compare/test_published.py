@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from compare_sweeps import LADDER, PAIRING, as_parquet_table, published_sweep
 
-from farm.compare import main
+from farm.cli.compare import main
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from support import REPOSITORY
 
 from farm.builtin.catalogue import builtin_model
-from farm.doctor.weights import read_header
+from farm.node.preflight.weights import read_header
 from farm.spec.loading import load_sweep
 
 QUICKSTART = REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml"

@@ -9,7 +9,7 @@ import tempfile
 import pytest
 from support import RAY, REPOSITORY
 
-from farm.doctor import problems, quick_checks
+from farm.node.preflight import problems, quick_checks
 from farm.node.telemetry.nvml import open_gpu
 
 NEEDS_A_GPU = {"GPU", "architecture", "sgl_kernel", "torch", "kernel caches", "Ray's memory monitor", "bandwidth"}

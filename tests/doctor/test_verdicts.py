@@ -2,9 +2,10 @@
 
 import pytest
 
-from farm.doctor import Check, Verdict
 from farm.doctor.machine import clock_offset
 from farm.doctor.probe import bandwidth_verdict
+from farm.doctor.verdict import Verdict
+from farm.node.preflight.check import Check
 from farm.node.telemetry.samples import NO_FIELDS
 
 

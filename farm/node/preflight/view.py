@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from farm.doctor.weights import find_in_cache
 from farm.engines.process import NOT_INHERITED
 from farm.engines.sglang.command import model_of, python_of
 from farm.engines.sglang.requirements import Gpu, find_gpu
+from farm.node.preflight.weights import find_in_cache
 from farm.spec.models import Sweep
 from farm.spec.optimisations import Needs, part
 

@@ -1,36 +1,17 @@
-"""Checks of the engine's side: interpreter, packages, plug-in, versions, weights."""
+"""Checks of the engine's side: interpreter, packages, plug-in, weights."""
 
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import ray
-
-import farm
-from farm.doctor.node import EMULATED, NO_GPU, Node
-from farm.doctor.verdict import FAIL, OK, WARN, Check, judged, not_applicable
-from farm.doctor.weights import weights_bytes, weights_problem
 from farm.engines.sglang.requirements import missing_draft_layer, missing_drafter, missing_packages
+from farm.node.preflight.check import FAIL, OK, WARN, Check, judged, not_applicable
+from farm.node.preflight.view import EMULATED, NO_GPU, Node
+from farm.node.preflight.weights import weights_bytes, weights_problem
 from farm.spec.optimisations import must_be_seen
-
-
-@dataclass(frozen=True)
-class Driver:
-    """What the driver's side has, which every node must match."""
-
-    ray: str
-    python: str
-    farm: str
-
-    @classmethod
-    def here(cls) -> Driver:
-        """Of this process."""
-        return cls(ray.__version__, platform.python_version(), farm.__version__)
 
 
 def interpreter(node: Node, *, imports: bool) -> Iterator[Check]:
@@ -99,20 +80,6 @@ def _imports(node: Node, inside: Mapping[str, Any]) -> Iterator[Check]:
     problem = inside["torch_error"] or (None if inside.get("gpu") else "torch sees no GPU")
     found = f"for CUDA {inside.get('torch_cuda')}, sees {inside.get('gpu')}"
     yield judged("torch", found, problem, "install a torch whose CUDA the driver runs")
-
-
-def same_versions(driver: Driver) -> Check:
-    """Ray and Python as the driver has them: Ray's workers talk in pickles of both."""
-    here = Driver.here()
-    both = (("Ray", here.ray, driver.ray), ("Python", _minor(here.python), _minor(driver.python)))
-    differ = [f"{what} is {own} here and {theirs} at the driver" for what, own, theirs in both if own != theirs]
-    found = f"Ray {here.ray}, Python {here.python}, farm {here.farm}"
-    do = "run infra/setup.sh of the same checkout on both"
-    return judged("versions as the driver's", found, "; ".join(differ) or None, do)
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def weights(node: Node) -> Check:
