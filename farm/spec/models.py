@@ -234,7 +234,7 @@ def argument_name(written: str) -> str:
 
 
 def _checked_args(args: dict[str, ArgValue]) -> dict[str, ArgValue]:
-    canonical: dict[str, ArgValue] = Field(default={})
+    canonical: dict[str, ArgValue] = {}
     for key, value in args.items():
         name = argument_name(key)
         if name in FARM_OWNED_ARGS:

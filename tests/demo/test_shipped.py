@@ -1,6 +1,7 @@
 """What the package ships: the workload, the tokenizer and the model folder."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -18,9 +19,12 @@ from demo_model.tokenizer import (
     prompt_text,
 )
 from demo_model.workload import TEST_ITEMS, write_shipped
+from support import REPOSITORY
 from tokenizers import Tokenizer
 
 from farm.builtin import demo
+
+IMPORTS = (REPOSITORY, REPOSITORY / "infra" / "demo-model")
 
 
 def read(path):
@@ -49,7 +53,14 @@ def test_items_have_stable_unique_ids_and_share_nothing_with_the_examples():
 def test_generator_and_data_need_no_torch():
     modules = "farm.builtin.demo, demo_model.workload, demo_model.tokenizer, demo_model.corpus"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTS))},
+            check=False,
+        ).returncode
+        == 0
+    )
 
 
 def test_model_folder_is_complete_and_small():

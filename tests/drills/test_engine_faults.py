@@ -76,5 +76,5 @@ def test_a_poison_item_is_an_error_after_two_engines_and_the_sweep_goes_on(home,
 
 def first_sentence(sweep):
     """Words of one question alone."""
-    question = build(load_sweep(sweep))["gsm8k"][3].shown_prompt
+    question = build(load_sweep(sweep).workloads)["gsm8k"][3].shown_prompt
     return question.rpartition("Question: ")[2].partition(". ")[0]

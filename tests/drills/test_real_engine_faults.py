@@ -58,7 +58,7 @@ def test_killed_and_stopped_amid_requests(home, demo_engine, sweep):
     assert table["engine_id"].nunique() == 3
     assert set(table["attempts"]) <= {1, 2}
     assert set(table["label"]) == {"demo-model"}
-    for item in build(load_sweep(sweep))["gsm-mini"]:
+    for item in build(load_sweep(sweep).workloads)["gsm-mini"]:
         ids = demo_engine.run(demo_engine.client.tokenize_chat(item.messages, item.template_kwargs))
         answer = demo_engine.generate(ids, **item.sampling)
         assert table.loc[item.item_id, "output_text"] == answer.text

@@ -220,10 +220,10 @@ def test_an_fp32_head_with_an_fp8_head_does_not_start(start):
 
 TRAINED = """
 import json, torch
-from farm import demo
-from farm.demo.checkpoint import load
-from farm.demo.evaluation import answer_greedily
-from farm.demo.tokenizer import load_tokenizer, prompt_text
+from demo_model.checkpoint import load
+from demo_model.evaluation import answer_greedily
+from demo_model.tokenizer import load_tokenizer, prompt_text
+from farm.builtin import demo
 from farm.sglang_plugin.head import quantise_rows, reference_logits
 torch.set_num_threads(1)
 trunk, _ = load(demo.model_path())
@@ -254,7 +254,12 @@ def test_the_head_of_a_trained_model_agrees_on_99_percent(cpu_engine):
     """The plug-in's own arithmetic over the demo model's hidden states, where it answers its problems."""
     done = subprocess.run(
         [cpu_engine, "-c", TRAINED],
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1"},
+        env=os.environ
+        | {
+            "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY}/infra/demo-model",
+            "SGLANG_USE_CPU_ENGINE": "1",
+            "HF_HUB_OFFLINE": "1",
+        },
         capture_output=True,
         text=True,
     )

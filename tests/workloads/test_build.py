@@ -12,7 +12,7 @@ from farm.workloads.build import build
 def sweep(**workloads):
     return Sweep.model_validate(
         {"name": "t", "model": {"path": "/m"}, "variants": [{"name": "baseline"}], "workloads": workloads}
-    )
+    ).workloads
 
 
 def test_every_workload_by_its_name(tmp_path):
