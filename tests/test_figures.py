@@ -1,38 +1,43 @@
 """What an engine's words mean: cases that no engine of the suite shows."""
 
-from farm.engines.sglang.stream import Answer
-from farm.node.record import graded, measured, start_times, surroundings
+from farm.engines.emulated.reading import emulated_generation
+from farm.engines.sglang.stream import Answer, generation_of
+from farm.node.record import grade_of, is_truncated, start_times, surroundings
 from farm.types import Item
+from farm.workloads.grading import Grade
 
 
-def answer(text="", finish="stop", **meta):
+def spoken(text="", finish="stop", **meta):
     base = {"prompt_tokens": 5, "cached_tokens": 0, "completion_tokens": 9, "finish_reason": {"type": finish}}
     return Answer(text, 0.5, 2.0, base | meta, [0.5, 2.0], [1, 9])
 
 
+def answer(*words, **meta):
+    return generation_of(spoken(*words, **meta))
+
+
 def test_an_answer_cut_by_its_limit_is_counted_apart_and_has_no_answer():
     item = Item("q", {}, text="?", gold="18")
-    assert graded(answer("so #### 18", "length"), item, prompt_opens_think=False) == {"answer": None, "correct": False}
-    assert measured(answer(finish="length"), ends_by_itself=True)["truncated"]
-    assert not measured(answer(finish="length"), ends_by_itself=False)["truncated"]
+    assert grade_of(answer("so #### 18", "length"), item, prompt_opens_think=False) == Grade(None, False)
+    assert is_truncated(answer(finish="length"), ends_by_itself=True)
+    assert not is_truncated(answer(finish="length"), ends_by_itself=False)
 
 
 def test_an_open_think_section_has_no_answer():
     item = Item("q", {}, text="?", gold="18")
-    assert graded(answer("it must be #### 18"), item, prompt_opens_think=True)["answer"] is None
-    assert graded(answer("sum</think>#### 18"), item, prompt_opens_think=True) == {"answer": "18", "correct": True}
-    assert graded(answer("#### 18"), Item("q", {}, text="?"), prompt_opens_think=False) == {}
+    assert grade_of(answer("it must be #### 18"), item, prompt_opens_think=True).answer is None
+    assert grade_of(answer("sum</think>#### 18"), item, prompt_opens_think=True) == Grade("18", True)
+    assert grade_of(answer("#### 18"), Item("q", {}, text="?"), prompt_opens_think=False) is None
 
 
 def test_an_emulated_answer_keeps_the_models_seconds():
-    figures = measured(
-        answer(
+    figures = emulated_generation(
+        spoken(
             emulation_latency_s=20.0, emulation_ttft_s=5.0, emulation_chunk_times_s=[5.0, 20.0],
             emulation_chunk_tokens=[1, 9],
-        ),
-        ends_by_itself=True,
+        )
     )  # fmt: skip
-    assert (figures["ttft_s"], figures["latency_s"], figures["decode_s"]) == (5.0, 20.0, 15.0)
+    assert (figures.ttft_s, figures.latency_s, figures.decode_s) == (5.0, 20.0, 15.0)
 
 
 def test_start_times_and_surroundings_are_null_where_the_engine_is_silent():

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from farm.driver import progress
 from farm.driver.progress import Progress, until
-from farm.engines.sglang.phases import Phase
+from farm.engines.base import Phase
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from farm.node.preflight.check import FAIL, OK, WARN, Check, not_applicable
 from farm.node.preflight.view import NO_GPU, NO_GPU_FOUND, TIMEOUT_S, Node
-from farm.node.telemetry import Telemetry, visible_gpu
+from farm.node.telemetry import NO_TELEMETRY, RequestTelemetry, Telemetry, visible_gpu
 
 PROBE_S: Final = 10.0
 GB10_NOMINAL_GB_PER_S: Final = 273.0
@@ -24,25 +23,25 @@ def bandwidth(node: Node) -> Check:
     telemetry = Telemetry.start(visible_gpu(), period_s=0.5)
     rate, error = node.ask_engine("bandwidth.py", str(PROBE_S), timeout_s=PROBE_S + TIMEOUT_S)
     time.sleep(0.6)  # one more reading, so that the copies are enclosed
-    fields = telemetry.between(rate["began_s"], rate["ended_s"]) if rate else {}
+    seen = telemetry.between(rate["began_s"], rate["ended_s"]) if rate else NO_TELEMETRY
     telemetry.stop()
     if error is not None:
         return Check(name, FAIL, f"the copies failed: {error}", "look whether torch runs on this GPU")
     is_gb10 = node.gpu.capability == (12, 1)
-    return bandwidth_verdict(rate["bytes_per_s"] / 1e9, fields, is_gb10=is_gb10)
+    return bandwidth_verdict(rate["bytes_per_s"] / 1e9, seen, is_gb10=is_gb10)
 
 
-def bandwidth_verdict(gb_per_s: float, fields: Mapping[str, Any], *, is_gb10: bool) -> Check:
-    """What the rate and the clock say. Pure; `fields` are those of `farm.node.telemetry.record_fields`."""
-    clock = fields["sm_clock_mhz"]
+def bandwidth_verdict(gb_per_s: float, gpu: RequestTelemetry, *, is_gb10: bool) -> Check:
+    """What the rate and the clock say. Pure."""
+    clock = gpu.sm_clock_mhz
     seen = f"{gb_per_s:.0f} GB/s read and written at an SM clock of "
     seen += "unknown MHz" if clock is None else f"{clock:.0f} MHz"
     cure = "shut the machine down, take its AC power off for a minute, start it again, and run the doctor again"
-    if fields["slow_state"]:
+    if gpu.slow_state:
         return Check("bandwidth", FAIL, f"slow state: {seen}", cure)
     if is_gb10 and gb_per_s < GB10_FLOOR_GB_PER_S:
         wanted = f"of {GB10_NOMINAL_GB_PER_S:.0f} nominal, at least {GB10_FLOOR_GB_PER_S:.0f} wanted"
         return Check("bandwidth", FAIL, f"slow: {seen}, {wanted}", cure)
-    if fields["slow_state"] is None:
+    if gpu.slow_state is None:
         return Check("bandwidth", WARN, f"{seen}: the clock cannot be judged", "look at `nvidia-smi -q -d CLOCK`")
     return Check("bandwidth", OK, seen)

@@ -14,7 +14,7 @@ from farm.driver.progress import Progress, span
 from farm.driver.prometheus import Meters
 from farm.driver.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
 from farm.driver.workers import Crew
-from farm.engines.sglang.phases import Phase
+from farm.engines.base import Phase
 from farm.errors import first_line
 from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, StintFailed
 from farm.results.folder import write_file

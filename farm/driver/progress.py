@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from farm.engines.sglang.phases import Phase
+from farm.engines.base import Phase
 from farm.results.record import Record
 
 LINE_EVERY_S: Final = 15.0

@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from farm.engines.base import Generation, OnPhase
 from farm.engines.emulated.answers import write_answers
+from farm.engines.emulated.reading import emulated_generation
 from farm.engines.sglang.command import EngineCommand, engine_command, model_of, python_of
 from farm.engines.sglang.evidence import read_processes
 from farm.engines.sglang.gate import evidence_folder, start_proven
-from farm.engines.sglang.phases import OnPhase
 from farm.engines.sglang.requirements import check_needs
 from farm.engines.sglang.running import RunningEngine
+from farm.engines.sglang.stream import Answer, generation_of
 from farm.errors import EngineStartError, FarmError, VariantNotActive
 from farm.node.messages import Assignment, EngineReport, Event
 from farm.node.record import start_times, surroundings
@@ -78,7 +80,7 @@ class Launcher:
         seen = must_be_seen(sweep.args_of(variant), sweep.env_of(variant))
         try:
             await self._check_needs(variant)
-            engine, evidence = await start_proven(command, log, sweep.engine, seen, on_phase)
+            engine, evidence = await start_proven(command, log, sweep.engine, seen, on_phase, self._read())
         except FarmError as error:
             failed = report | {
                 "status": "not-active" if isinstance(error, VariantNotActive) else "failed",
@@ -108,6 +110,9 @@ class Launcher:
         if not alive:
             values["reason"] = engine.process.explain()
         self.report(EngineReport(launched.engine_id, values, _log_text(engine.process.log), as_parquet(readings)))
+
+    def _read(self) -> Callable[[Answer], Generation]:
+        return emulated_generation if self.assignment.sweep.engine.kind == "emulated" else generation_of
 
     def _telemetry(self) -> Telemetry | None:
         """Readings of this slot's GPU; an emulated engine gives its own, and one on the CPU has none."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farm.engines.sglang.phases import Phase
+from farm.engines.base import Phase
 from farm.results.record import Record
 from farm.spec.models import Sweep
 from farm.types import CellKey, Item

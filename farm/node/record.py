@@ -1,14 +1,16 @@
-"""What an engine's words mean: its answers and start times as fields of records and reports. Pure."""
+"""What an engine's words mean: its answers as records, its start times as fields of a report. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from farm.engines.sglang.stream import Answer
-from farm.node.telemetry.samples import NO_FIELDS, emulated_fields
+from farm.engines.base import Generation
+from farm.node.telemetry.samples import RequestTelemetry
+from farm.results.record import Record
 from farm.types import Item
-from farm.workloads.grading import grade
+from farm.workloads.grading import Grade, grade
 
 
 def start_times(server_info: Mapping[str, Any], start_s: float, *, emulated: bool) -> dict[str, Any]:
@@ -37,47 +39,57 @@ def surroundings(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return {"versions": versions, "hardware": {key: value for key, value in gpu.items() if value is not None}}
 
 
-def measured(answer: Answer, *, ends_by_itself: bool) -> dict[str, Any]:
-    """The figures of an answer, as fields of a `Record`."""
-    meta = answer.meta
-    telemetry = NO_FIELDS
-    times, tokens, ttft_s, latency_s = answer.chunk_times_s, answer.chunk_tokens, answer.ttft_s, answer.latency_s
-    if "emulation_latency_s" in meta:
-        # An emulated engine may run faster than real time; its model's times are the ones to keep.
-        times, tokens = meta["emulation_chunk_times_s"], meta["emulation_chunk_tokens"]
-        ttft_s, latency_s = meta["emulation_ttft_s"], meta["emulation_latency_s"]
-    if "emulation_power_w" in meta:
-        clocks = meta["emulation_sm_clock_mhz"], meta["emulation_max_sm_clock_mhz"]
-        telemetry = emulated_fields(meta["emulation_power_w"], *clocks, latency_s)
-    reason = meta["finish_reason"]["type"]
-    return {
-        "prompt_tokens": meta["prompt_tokens"],
-        "completion_tokens": answer.completion_tokens,
-        "cached_tokens": meta["cached_tokens"],
-        "reasoning_tokens": meta.get("reasoning_tokens") or 0,
-        "ttft_s": ttft_s,
-        "latency_s": latency_s,
-        "decode_s": latency_s - ttft_s,
-        "finish_reason": reason,
-        "truncated": reason == "length" and ends_by_itself,
-        "verify_rounds": meta.get("spec_verify_ct"),
-        "draft_tokens_proposed": meta.get("spec_num_proposed_drafts"),
-        "draft_tokens_accepted": meta.get("spec_num_correct_drafts"),
-        "accept_histogram": meta.get("spec_correct_drafts_histogram"),
-        "engine_latency_s": meta.get("e2e_latency"),
-        "engine_ttft_s": meta.get("first_token_latency"),
-        **telemetry,
-        "output_text": answer.text,
-        "chunk_times_s": times,
-        "chunk_tokens": tokens,
-    }
+def with_answer(record: Record, answer: Generation, item: Item, *, prompt_opens_think: bool) -> Record:
+    """The record of a cell with what came back for it, graded."""
+    graded = grade_of(answer, item, prompt_opens_think=prompt_opens_think)
+    return replace(
+        record,
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        cached_tokens=answer.cached_tokens,
+        reasoning_tokens=answer.reasoning_tokens,
+        ttft_s=answer.ttft_s,
+        latency_s=answer.latency_s,
+        decode_s=answer.decode_s,
+        finish_reason=answer.finish_reason,
+        truncated=is_truncated(answer, ends_by_itself=not item.sampling.get("ignore_eos", False)),
+        verify_rounds=answer.verify_rounds,
+        draft_tokens_proposed=answer.draft_tokens_proposed,
+        draft_tokens_accepted=answer.draft_tokens_accepted,
+        accept_histogram=answer.accept_histogram,
+        engine_latency_s=answer.engine_latency_s,
+        engine_ttft_s=answer.engine_ttft_s,
+        output_text=answer.text,
+        answer=graded.answer if graded else None,
+        correct=graded.correct if graded else None,
+        chunk_times_s=answer.chunk_times_s,
+        chunk_tokens=answer.chunk_tokens,
+    )
 
 
-def graded(answer: Answer, item: Item, *, prompt_opens_think: bool) -> dict[str, Any]:
-    """Answer and correctness, as fields of a `Record`; an answer cut short by the token limit is no answer."""
+def with_telemetry(record: Record, telemetry: RequestTelemetry) -> Record:
+    """The record with what the GPU did meanwhile."""
+    return replace(
+        record,
+        energy_j=telemetry.energy_j,
+        energy_method=telemetry.energy_method,
+        power_w=telemetry.power_w,
+        sm_clock_mhz=telemetry.sm_clock_mhz,
+        temperature_c=telemetry.temperature_c,
+        throttled_s=telemetry.throttled_s,
+        slow_state=telemetry.slow_state,
+    )
+
+
+def is_truncated(answer: Generation, *, ends_by_itself: bool) -> bool:
+    """Whether the token limit ended an answer that was to end by itself."""
+    return answer.finish_reason == "length" and ends_by_itself
+
+
+def grade_of(answer: Generation, item: Item, *, prompt_opens_think: bool) -> Grade | None:
+    """Answer and correctness, None where nothing is graded; an answer cut short by the token limit is no answer."""
     if item.gold is None:
-        return {}
-    if answer.meta["finish_reason"]["type"] == "length":
-        return {"answer": None, "correct": False}
-    grade_ = grade(answer.text, item.gold, thinking=prompt_opens_think)
-    return {"answer": grade_.answer, "correct": grade_.correct}
+        return None
+    if answer.finish_reason == "length":
+        return Grade(answer=None, correct=False)
+    return grade(answer.text, item.gold, thinking=prompt_opens_think)

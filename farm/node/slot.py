@@ -15,11 +15,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
 
-from farm.engines.sglang.phases import OnPhase, Phase, following
+from farm.engines.base import Generation, OnPhase, Phase
+from farm.engines.sglang.phases import following
 from farm.engines.sglang.running import RunningEngine
-from farm.engines.sglang.stream import Answer
 from farm.errors import (
     EngineError,
     EngineGone,
@@ -33,7 +32,8 @@ from farm.errors import (
 from farm.node.launcher import Launched, Launcher
 from farm.node.messages import Answered, Assignment, EngineReady, EngineStarting, Event, StintFailed
 from farm.node.preflight import problems, quick_checks
-from farm.node.record import graded, measured
+from farm.node.record import with_answer, with_telemetry
+from farm.node.telemetry.samples import NO_TELEMETRY, RequestTelemetry, as_told
 from farm.node.tokens import Prompts
 from farm.results.record import Record
 from farm.types import CellKey, Item
@@ -218,7 +218,8 @@ class EngineSlot:
             sequence = current.sequence
             current.sequence += 1
             begun = time.perf_counter()
-            outcome: dict[str, Any]
+            answer: Generation | None = None
+            refusal: str | None = None
             try:
                 if attempt > limit:
                     raise RequestRefused(f"{limit} engines or nodes were lost while they answered it (engine.attempts)")
@@ -228,9 +229,9 @@ class EngineSlot:
                 answer = await self._ask(current, cell)
             except RequestRefused as error:
                 # The engine lives and said no: it would say no again. Or it is spared what others did not survive.
-                outcome = {"error": str(error)}
+                refusal = str(error)
             except (EngineGone, StreamBroken) as error:
-                outcome = {"error": await current.engine.why(error)}
+                refusal = await current.engine.why(error)
                 # Whatever state the engine is in, the next request gets a fresh one.
                 await self._discard(current)
                 if attempt < limit and self.assignment.sweep.engine.concurrency > 1:
@@ -243,27 +244,31 @@ class EngineSlot:
                 # The engine has nothing to do while the record is made and handed over: its cache is emptied meanwhile.
                 if self._waiting and self._flushes(self._waiting[0]):
                     current.flushing = asyncio.create_task(current.engine.client.flush_cache())
-                item = self._item(cell)
-                outcome = {
-                    **measured(answer, ends_by_itself=not item.sampling.get("ignore_eos", False)),
-                    **graded(answer, item, prompt_opens_think=self._prompts.opens_think(cell.workload)),
-                }
-                if current.launched.telemetry is not None:
-                    sent_s = ended_s - answer.latency_s
-                    outcome |= await asyncio.to_thread(current.launched.telemetry.between, sent_s, ended_s)
             self._tried.pop(cell, None)
-            common = self._common(cell, current, started_at, sequence, min(attempt, limit))
-            return Answered(Record(**common, **outcome), time.perf_counter() - begun)
+            record = self._record(cell, current, started_at, sequence, min(attempt, limit), refusal)
+            if answer is not None:
+                opens_think = self._prompts.opens_think(cell.workload)
+                record = with_answer(record, answer, self._item(cell), prompt_opens_think=opens_think)
+                record = with_telemetry(record, await self._telemetry(current, answer, ended_s))
+            return Answered(record, time.perf_counter() - begun)
         raise AssertionError
 
-    async def _ask(self, current: _Current, cell: CellKey) -> Answer:
+    async def _telemetry(self, current: _Current, answer: Generation, ended_s: float) -> RequestTelemetry:
+        """What the GPU did during a request that ended just now."""
+        if answer.gpu is not None:
+            return as_told(answer.gpu, answer.latency_s)
+        if current.launched.telemetry is None:
+            return NO_TELEMETRY
+        return await asyncio.to_thread(current.launched.telemetry.between, ended_s - answer.asked_s, ended_s)
+
+    async def _ask(self, current: _Current, cell: CellKey) -> Generation:
         item = self._item(cell)
         workload = self.assignment.sweep.workloads[cell.workload]
         if self._flushes(cell):
             flushing, current.flushing = current.flushing, None
             await (flushing or current.engine.client.flush_cache())
         sampling = item.sampling | {"sampling_seed": request_seed(workload.seed, cell.item_id, cell.repeat)}
-        return await current.engine.client.generate(self._prompts.of(cell).ids.tolist(), sampling)
+        return await current.engine.generate(self._prompts.of(cell).ids.tolist(), sampling)
 
     def _flushes(self, cell: CellKey) -> bool:
         workload = self.assignment.sweep.workloads[cell.workload]
@@ -311,21 +316,26 @@ class EngineSlot:
     def _item(self, cell: CellKey) -> Item:
         return self.assignment.items[cell.workload][cell.item_id]
 
-    def _common(
-        self, cell: CellKey, current: _Current, started_at: datetime, sequence: int, attempts: int
-    ) -> dict[str, Any]:
+    def _record(
+        self, cell: CellKey, current: _Current, started_at: datetime, sequence: int, attempts: int, error: str | None
+    ) -> Record:
+        """The record of a cell, without an answer."""
         sweep = self.assignment.sweep
-        return {
-            **cell._asdict(),
-            "sweep_id": self.assignment.sweep_id,
-            "node": self.name,
-            "engine_id": current.launched.engine_id,
-            "engine_kind": sweep.engine.kind,
-            "label": sweep.label,
-            "started_at": started_at,
-            "sequence": sequence,
-            "attempts": attempts,
-            "prompt_sha256": self._prompts.sha256_of(cell),
-            "seed": request_seed(sweep.workloads[cell.workload].seed, cell.item_id, cell.repeat),
-            "gold": self._item(cell).gold,
-        }
+        return Record(
+            sweep_id=self.assignment.sweep_id,
+            variant=cell.variant,
+            workload=cell.workload,
+            item_id=cell.item_id,
+            repeat=cell.repeat,
+            node=self.name,
+            engine_id=current.launched.engine_id,
+            engine_kind=sweep.engine.kind,
+            label=sweep.label,
+            started_at=started_at,
+            sequence=sequence,
+            attempts=attempts,
+            prompt_sha256=self._prompts.sha256_of(cell),
+            seed=request_seed(sweep.workloads[cell.workload].seed, cell.item_id, cell.repeat),
+            gold=self._item(cell).gold,
+            error=error,
+        )

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from farm.engines.base import OnPhase, Phase
 from farm.engines.sglang.client import EngineClient
-from farm.engines.sglang.phases import OnPhase, Phase
 from farm.errors import InputError, RequestRefused
 from farm.types import CellKey, Item
 from farm.workloads import synthetic

@@ -47,8 +47,7 @@ import aiohttp
 from support import CPU_ENGINE, AskedEngine, quickstart_sweep
 
 from farm.builtin import demo
-from farm.engines.sglang.stream import StreamReader
-from farm.node.record import measured
+from farm.engines.sglang.stream import StreamReader, generation_of
 
 GOAL = 0.01
 WAYS = ("farm", "as bench", "bench")
@@ -90,8 +89,8 @@ def ask_farm(engine: AskedEngine, prompts: list, sampling: dict) -> list[Asked]:
     for _, ids in prompts:
         sent_ts = time.time()
         answer = engine.generate(ids, **sampling)
-        figures = measured(answer, ends_by_itself=False)
-        found.append(Asked(figures["ttft_s"], figures["latency_s"], figures["completion_tokens"], sent_ts, answer.meta))
+        figures = generation_of(answer)
+        found.append(Asked(figures.ttft_s, figures.latency_s, figures.completion_tokens, sent_ts, answer.meta))
     return found
 
 

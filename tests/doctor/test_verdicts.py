@@ -6,11 +6,11 @@ from farm.doctor.machine import clock_offset
 from farm.doctor.probe import bandwidth_verdict
 from farm.doctor.verdict import Verdict
 from farm.node.preflight.check import Check
-from farm.node.telemetry.samples import NO_FIELDS
+from farm.node.telemetry.samples import RequestTelemetry
 
 
 def fields(clock, slow):
-    return NO_FIELDS | {"sm_clock_mhz": clock, "slow_state": slow}
+    return RequestTelemetry(sm_clock_mhz=clock, slow_state=slow)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from farm.engines.emulated.reading import emulated_generation
 from farm.engines.sglang.evidence import Probe, mismatches, read_processes
-from farm.node.record import measured
 from farm.spec.optimisations import compose, must_be_seen
 
 PROMPT = list(range(40, 90))
@@ -25,9 +25,9 @@ def proven(start, folder, parts, faults=None):
     for name, value in settings.args.items():
         flags += [] if value is None else [f"--{name}"] if value is True else [f"--{name}", str(value)]
     engine = start(*flags, faults=faults, env=settings.env | {"FARM_EVIDENCE_DIR": str(folder)}, speed=200)
-    figures = measured(engine.generate(PROMPT, **SAMPLING), ends_by_itself=False)
-    rounds = figures["verify_rounds"]
-    probe = Probe(64, figures["completion_tokens"], rounds, figures["decode_s"] / (rounds or 63))
+    figures = emulated_generation(engine.generate(PROMPT, **SAMPLING))
+    rounds = figures.verify_rounds
+    probe = Probe(64, figures.completion_tokens, rounds, figures.decode_s / (rounds or 63))
     info = engine.call("GET", "/server_info")[1]
     return mismatches(must_be_seen(settings.args, settings.env), read_processes(folder), info, probe)
 

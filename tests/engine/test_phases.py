@@ -2,7 +2,8 @@
 
 import pytest
 
-from farm.engines.sglang.phases import LogFollower, Phase, phase_of
+from farm.engines.base import Phase
+from farm.engines.sglang.phases import LogFollower, phase_of
 
 LINES = {
     "[2026-11-30 23:09:26] Load weight begin. avail mem=102.00 GB": Phase("loading weights"),

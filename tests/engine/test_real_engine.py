@@ -12,8 +12,8 @@ from support import REPOSITORY
 from farm.builtin.catalogue import builtin_model
 from farm.engines.sglang.command import EngineCommand, engine_command
 from farm.engines.sglang.running import launch
+from farm.engines.sglang.stream import generation_of
 from farm.errors import EngineGone, EngineStartError, RequestRefused, StreamBroken
-from farm.node.record import measured
 from farm.spec.loading import load_sweep
 from farm.workloads import gsm8k
 from farm.workloads.gsm8k import Gsm8kWorkload
@@ -68,16 +68,16 @@ def test_client_and_engine_agree_on_the_same_requests(loop, client):
         loop.run_until_complete(client.flush_cache())
         ids = chat_ids(loop, client, f"{number} ducks lay {number + 3} eggs a day. How many eggs in a week?")
         answer = loop.run_until_complete(client.generate(ids, GREEDY))
-        figures = measured(answer, ends_by_itself=False)
-        assert figures["prompt_tokens"] == len(ids)
-        assert figures["completion_tokens"] == 48 == answer.chunk_tokens[-1]
-        assert figures["cached_tokens"] == 0
-        histogram = figures["accept_histogram"]
-        assert sum(histogram) == figures["verify_rounds"]
-        assert sum(place * rounds for place, rounds in enumerate(histogram)) == figures["draft_tokens_accepted"]
-        assert figures["draft_tokens_proposed"] == 3 * figures["verify_rounds"]
-        assert 0 <= figures["latency_s"] - figures["engine_latency_s"] < 1
-        assert 0 <= figures["ttft_s"] - figures["engine_ttft_s"] < 1
+        figures = generation_of(answer)
+        assert figures.prompt_tokens == len(ids)
+        assert figures.completion_tokens == 48 == answer.chunk_tokens[-1]
+        assert figures.cached_tokens == 0
+        histogram = figures.accept_histogram
+        assert sum(histogram) == figures.verify_rounds
+        assert sum(place * rounds for place, rounds in enumerate(histogram)) == figures.draft_tokens_accepted
+        assert figures.draft_tokens_proposed == 3 * figures.verify_rounds
+        assert 0 <= figures.latency_s - figures.engine_latency_s < 1
+        assert 0 <= figures.ttft_s - figures.engine_ttft_s < 1
         steps = [after - before for before, after in zip(answer.chunk_tokens, answer.chunk_tokens[1:], strict=False)]
         several |= max(steps) > 1
     assert several, "speculation never gave several tokens in one chunk"

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutated
 
-from farm.engines.sglang.stream import StreamReader
+from farm.engines.sglang.stream import StreamReader, generation_of
 from farm.errors import EngineGone, RequestRefused, StreamBroken
-from farm.node.record import measured
 
 DECLARED = (StreamBroken, RequestRefused, EngineGone)
 
@@ -64,13 +63,13 @@ def read(lines):
         refusal = str(error)
     else:
         answer.text.encode()  # goes into the journal, as a refusal does
-        return measured(answer, ends_by_itself=True)
+        return generation_of(answer)
     assert len(refusal.encode()) < 2000
     return None
 
 
 def test_the_valid_stream_is_read():
-    assert read(lines_of(VALID))["completion_tokens"] == 6
+    assert read(lines_of(VALID)).completion_tokens == 6
 
 
 @given(st.lists(st.binary(max_size=60) | st.binary(max_size=60).map(b"data: ".__add__), max_size=6))
@@ -83,7 +82,7 @@ def test_a_stream_with_something_wrong(events):
     figures = read(lines_of(events))
     if figures is not None:
         sent = [event["meta_info"]["completion_tokens"] for event in events]
-        assert figures["completion_tokens"] == sent[-1] == max(sent)
+        assert figures.completion_tokens == sent[-1] == max(sent)
         ids = [event["output_ids"] for event in events if isinstance(event.get("output_ids"), list)]
         assert sum(map(len, ids)) in (0, sent[-1])
         check_figures(figures)
@@ -114,13 +113,13 @@ def test_lines_in_another_order(lines):
 def check_figures(figures):
     """What is kept of an answer fits its table and is possible."""
     for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "verify_rounds"):
-        count = figures[name]
+        count = getattr(figures, name)
         assert count is None or (type(count) is int and 0 <= count < 2**31)
-    assert figures["completion_tokens"] >= 1
-    assert figures["cached_tokens"] <= figures["prompt_tokens"]
-    assert figures["latency_s"] >= figures["ttft_s"] > 0
-    assert (figures["draft_tokens_accepted"] or 0) <= (figures["draft_tokens_proposed"] or 2**31)
-    json.dumps({name: figures[name] for name in ("engine_latency_s", "engine_ttft_s")}, allow_nan=False)
+    assert figures.completion_tokens >= 1
+    assert figures.cached_tokens <= figures.prompt_tokens
+    assert figures.latency_s >= figures.ttft_s > 0
+    assert (figures.draft_tokens_accepted or 0) <= (figures.draft_tokens_proposed or 2**31)
+    json.dumps({name: getattr(figures, name) for name in ("engine_latency_s", "engine_ttft_s")}, allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 import io
 import time
+from dataclasses import asdict, astuple
 
 import pyarrow.parquet as pq
 import pytest
 
-from farm.node.telemetry import NO_FIELDS, Sample, Telemetry, visible_gpu
+from farm.node.telemetry import NO_TELEMETRY, Sample, Telemetry, visible_gpu
 from farm.node.telemetry.nvml import open_gpu
 from farm.node.telemetry.table import as_parquet
 from farm.results.record import RECORD_SCHEMA, Record
@@ -19,9 +20,9 @@ HAS_GPU = open_gpu(0) is not None
 def test_without_a_gpu_every_field_is_null(gpu):
     telemetry = Telemetry.start(gpu)
     started = time.perf_counter()
-    assert telemetry.between(started - 0.1, started) == NO_FIELDS
+    assert telemetry.between(started - 0.1, started) == NO_TELEMETRY
     assert telemetry.stop() == []
-    assert set(NO_FIELDS.values()) == {None}
+    assert set(astuple(NO_TELEMETRY)) == {None}
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
@@ -31,9 +32,9 @@ def test_a_gpu_is_read_once_a_second_and_at_the_end_of_a_request():
     ended = time.perf_counter()
     fields = telemetry.between(ended - 1.2, ended)
     samples = telemetry.stop()
-    assert fields["energy_j"] > 0
-    assert fields["sm_clock_mhz"] > 0
-    assert fields["temperature_c"] > 0
+    assert fields.energy_j > 0
+    assert fields.sm_clock_mhz > 0
+    assert fields.temperature_c > 0
     assert 3 <= len(samples) <= 6
     assert samples[-1].at_s >= ended
 
@@ -45,8 +46,8 @@ def test_no_energy_is_told_of_requests_that_share_the_gpu():
     ended = time.perf_counter()
     fields = telemetry.between(ended - 0.5, ended)
     telemetry.stop()
-    assert (fields["energy_j"], fields["energy_method"]) == (None, None)
-    assert fields["sm_clock_mhz"] > 0
+    assert (fields.energy_j, fields.energy_method) == (None, None)
+    assert fields.sm_clock_mhz > 0
 
 
 def test_a_gpu_that_does_not_exist_is_not_opened():
@@ -75,10 +76,11 @@ def test_the_table_of_an_engine():
 
 
 def test_a_record_of_an_older_journal_has_null_telemetry(make_record):
-    old = {name: value for name, value in make_record().to_dict().items() if name not in NO_FIELDS}
+    nulls = asdict(NO_TELEMETRY)
+    old = {name: value for name, value in make_record().to_dict().items() if name not in nulls}
     record = Record.from_dict(old)
-    assert {name: getattr(record, name) for name in NO_FIELDS} == NO_FIELDS
-    assert set(NO_FIELDS) <= set(RECORD_SCHEMA.names)
+    assert {name: getattr(record, name) for name in nulls} == nulls
+    assert set(nulls) <= set(RECORD_SCHEMA.names)
 
 
 @pytest.fixture

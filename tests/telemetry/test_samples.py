@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from farm.node.telemetry.samples import NO_FIELDS, Sample, enclosing, energy_j, record_fields, slow_state, throttled_s
+from farm.node.telemetry.samples import NO_TELEMETRY, Sample, enclosing, energy_j, of_request, slow_state, throttled_s
 
 THERMAL, POWER_CAP, IDLE, USER_CLOCKS, UNSEEN = 0x20, 0x4, 0x1, 0x2, None
 
@@ -66,7 +66,7 @@ def test_adjacent_spans_add_up():
 def test_a_span_that_readings_do_not_enclose_has_no_figures(start_s, end_s):
     watched = readings(powers=50.0, clocks=2400.0, reasons=0)
     assert enclosing(watched, start_s, end_s) == []
-    assert record_fields(watched, start_s, end_s) == NO_FIELDS
+    assert of_request(watched, start_s, end_s) == NO_TELEMETRY
 
 
 def test_energy_is_not_made_up_across_a_gap():
@@ -81,20 +81,20 @@ def test_a_missing_reading_is_passed_over_and_is_no_zero():
 
 
 def test_a_board_without_power_has_no_energy_and_keeps_its_clock():
-    fields = record_fields(readings(clocks=2400.0, reasons=0), 2.0, 7.0)
-    assert (fields["energy_j"], fields["energy_method"], fields["power_w"]) == (None, None, None)
-    assert fields["sm_clock_mhz"] == pytest.approx(2400.0)
+    fields = of_request(readings(clocks=2400.0, reasons=0), 2.0, 7.0)
+    assert (fields.energy_j, fields.energy_method, fields.power_w) == (None, None, None)
+    assert fields.sm_clock_mhz == pytest.approx(2400.0)
 
 
 def test_fields_of_a_record():
-    fields = record_fields(readings(powers=50.0, clocks=lambda s: 2000.0 if s < 5 else 2400.0, reasons=IDLE), 2.5, 6.5)
-    assert fields["energy_j"] == pytest.approx(200.0)
-    assert fields["power_w"] == pytest.approx(50.0)
+    fields = of_request(readings(powers=50.0, clocks=lambda s: 2000.0 if s < 5 else 2400.0, reasons=IDLE), 2.5, 6.5)
+    assert fields.energy_j == pytest.approx(200.0)
+    assert fields.power_w == pytest.approx(50.0)
     # The change lies between 4 s and 5 s and is taken to be in the middle.
-    assert fields["sm_clock_mhz"] == pytest.approx(2200.0)
-    assert fields["temperature_c"] == 47
-    assert fields["throttled_s"] == 0.0
-    assert fields["slow_state"] is False
+    assert fields.sm_clock_mhz == pytest.approx(2200.0)
+    assert fields.temperature_c == 47
+    assert fields.throttled_s == 0.0
+    assert fields.slow_state is False
 
 
 def test_throttled_seconds_count_slow_downs_and_not_idling():

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from farm.engines.sglang.client import EngineClient
+from farm.engines.base import Generation, OnPhase
 from farm.engines.sglang.command import EngineCommand
 from farm.engines.sglang.evidence import Probe, mismatches, read_processes
-from farm.engines.sglang.phases import PROVING, OnPhase
+from farm.engines.sglang.phases import PROVING
 from farm.engines.sglang.running import RunningEngine, launch
+from farm.engines.sglang.stream import Answer, generation_of
 from farm.errors import EngineStartError, FarmError, VariantNotActive
-from farm.node.record import measured
 from farm.spec.models import EngineSettings
 from farm.spec.optimisations import Seen
 
@@ -24,7 +25,12 @@ _PROBE_TEXT: Final = (
 
 
 async def start_proven(
-    command: EngineCommand, log: Path, settings: EngineSettings, seen: Seen, on_phase: OnPhase
+    command: EngineCommand,
+    log: Path,
+    settings: EngineSettings,
+    seen: Seen,
+    on_phase: OnPhase,
+    read: Callable[[Answer], Generation] = generation_of,
 ) -> tuple[RunningEngine, dict[str, Any]]:
     """Start an engine and let it prove that it runs what was asked for.
 
@@ -45,6 +51,7 @@ async def start_proven(
             stall_timeout_s=settings.stall_timeout_s,
             extra_env={EVIDENCE_VARIABLE: str(folder)},
             on_phase=on_phase,
+            read=read,
         )
     except EngineStartError as error:
         raise _explained(error, seen, folder) from error
@@ -67,7 +74,7 @@ def evidence_folder(log: Path) -> Path:
 
 
 async def _prove(engine: RunningEngine, seen: Seen, folder: Path, start_timeout_s: float) -> dict[str, Any]:
-    probe = await _probe(engine.client, start_timeout_s)
+    probe = await _probe(engine, start_timeout_s)
     processes = await asyncio.to_thread(read_processes, folder)
     reasons = mismatches(seen, processes, engine.server_info, probe)
     if reasons:
@@ -94,11 +101,10 @@ def _explained(error: EngineStartError, seen: Seen, folder: Path) -> FarmError:
     return VariantNotActive(f"{'; '.join(reasons)}; then the engine failed: {error}") if reasons else error
 
 
-async def _probe(client: EngineClient, start_timeout_s: float) -> Probe:
+async def _probe(engine: RunningEngine, start_timeout_s: float) -> Probe:
     sampling = {"temperature": 0.0, "max_new_tokens": PROBE_TOKENS, "ignore_eos": True}
-    ids = await client.tokenize_text(_PROBE_TEXT)
-    answer = await client.generate(ids, sampling, start_timeout_s=start_timeout_s)
-    figures = measured(answer, ends_by_itself=False)
-    rounds = figures["verify_rounds"]
-    steps = rounds or max(1, figures["completion_tokens"] - 1)
-    return Probe(PROBE_TOKENS, figures["completion_tokens"], rounds, figures["decode_s"] / steps)
+    ids = await engine.client.tokenize_text(_PROBE_TEXT)
+    answer = await engine.generate(ids, sampling, start_timeout_s=start_timeout_s)
+    rounds = answer.verify_rounds
+    steps = rounds or max(1, answer.completion_tokens - 1)
+    return Probe(PROBE_TOKENS, answer.completion_tokens, rounds, answer.decode_s / steps)

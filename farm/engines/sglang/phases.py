@@ -5,25 +5,14 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from farm.engines.base import OnPhase, Phase
 
-@dataclass(frozen=True)
-class Phase:
-    """One step of an engine's start; `share` is how much of it is done, 0 to 1, null where the engine does not tell."""
-
-    name: str
-    share: float | None = None
-
-    def __str__(self) -> str:
-        return self.name if self.share is None else f"{self.name}, {self.share:.0%}"
-
-
-OnPhase = Callable[[Phase], None]
 _LOOK_EVERY_S: Final = 0.5
 
 STARTING: Final = Phase("starting")

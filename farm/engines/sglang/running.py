@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from farm.engines import process
+from farm.engines.base import Generation, OnPhase, Phase
 from farm.engines.process import EngineProcess
 from farm.engines.sglang.client import STALL_TIMEOUT_S, EngineClient
 from farm.engines.sglang.command import EngineCommand
-from farm.engines.sglang.phases import FIRST_TOKENS, STARTING, OnPhase, Phase, following
+from farm.engines.sglang.phases import FIRST_TOKENS, STARTING, following
+from farm.engines.sglang.stream import Answer, generation_of
 from farm.errors import EngineError, EngineStartError
 from farm.redaction import masked, masked_text
 
@@ -29,6 +31,13 @@ class RunningEngine:
     client: EngineClient
     server_info: dict[str, Any]
     start_s: float  # from launch to the first generated tokens
+    read: Callable[[Answer], Generation] = generation_of
+
+    async def generate(
+        self, input_ids: list[int], sampling: dict[str, Any], *, start_timeout_s: float | None = None
+    ) -> Generation:
+        """One answer, streamed and timed; see `EngineClient.generate`."""
+        return self.read(await self.client.generate(input_ids, sampling, start_timeout_s=start_timeout_s))
 
     async def why(self, error: EngineError) -> str:
         """Why a request failed: the log's own error if the engine died of it, else the client's.
@@ -59,6 +68,7 @@ async def launch(
     stall_timeout_s: float = STALL_TIMEOUT_S,
     extra_env: Mapping[str, str] | None = None,
     on_phase: OnPhase = lambda phase: None,
+    read: Callable[[Answer], Generation] = generation_of,
 ) -> RunningEngine:
     """Start an engine and wait until it generates; `on_phase` is told what the engine's log says it is doing.
 
@@ -89,7 +99,7 @@ async def launch(
             await client.generate(prompt, _READINESS_SAMPLING, start_timeout_s=start_timeout_s)
             start_s = time.monotonic() - started
             server_info = masked(await client.server_info(), engine.secrets)
-            return RunningEngine(engine, client, server_info, start_s)
+            return RunningEngine(engine, client, server_info, start_s, read)
     except BaseException as error:
         said = engine.explain()
         failed = RunningEngine(engine, client, {}, 0.0)

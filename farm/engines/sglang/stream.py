@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
+from farm.engines.base import Generation
 from farm.errors import EngineError, EngineGone, RequestRefused, StreamBroken
 
 _COUNTS: Final = ("reasoning_tokens", "spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts")
@@ -123,6 +124,30 @@ class StreamReader:
         if not text.isascii() and text.encode(errors="replace").decode() != text:
             raise StreamBroken("its text is no Unicode: it holds half of a surrogate pair")
         return Answer(text, self._times[0], self._times[-1], meta, self._times, self._tokens)
+
+
+def generation_of(answer: Answer) -> Generation:
+    """What the words of SGLang's answer mean."""
+    meta = answer.meta
+    return Generation(
+        text=answer.text,
+        finish_reason=meta["finish_reason"]["type"],
+        prompt_tokens=meta["prompt_tokens"],
+        completion_tokens=answer.completion_tokens,
+        cached_tokens=meta["cached_tokens"],
+        reasoning_tokens=meta.get("reasoning_tokens") or 0,
+        ttft_s=answer.ttft_s,
+        latency_s=answer.latency_s,
+        asked_s=answer.latency_s,
+        chunk_times_s=answer.chunk_times_s,
+        chunk_tokens=answer.chunk_tokens,
+        verify_rounds=meta.get("spec_verify_ct"),
+        draft_tokens_proposed=meta.get("spec_num_proposed_drafts"),
+        draft_tokens_accepted=meta.get("spec_num_correct_drafts"),
+        accept_histogram=meta.get(_HISTOGRAM),
+        engine_latency_s=meta.get("e2e_latency"),
+        engine_ttft_s=meta.get("first_token_latency"),
+    )
 
 
 def _check_counts(meta: Mapping[str, Any]) -> None:

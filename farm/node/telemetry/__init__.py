@@ -10,6 +10,6 @@ Where there is no GPU, or no NVML, every field is null and never zero.
 
 from farm.node.telemetry.nvml import visible_gpu
 from farm.node.telemetry.sampler import Telemetry
-from farm.node.telemetry.samples import NO_FIELDS, Sample, record_fields
+from farm.node.telemetry.samples import NO_TELEMETRY, RequestTelemetry, Sample, of_request
 
-__all__ = ["NO_FIELDS", "Sample", "Telemetry", "record_fields", "visible_gpu"]
+__all__ = ["NO_TELEMETRY", "RequestTelemetry", "Sample", "Telemetry", "of_request", "visible_gpu"]

@@ -6,10 +6,11 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from farm.node.telemetry.nvml import open_gpu
-from farm.node.telemetry.samples import Sample, record_fields
+from farm.node.telemetry.samples import RequestTelemetry, Sample, of_request
 
 PERIOD_S: Final = 1.0
 MAX_SAMPLES: Final = 100_000
@@ -44,8 +45,8 @@ class Telemetry:
             telemetry._thread.start()
         return telemetry
 
-    def between(self, start_s: float, end_s: float) -> dict[str, Any]:
-        """What a request from `start_s` to `end_s` (`time.perf_counter`) cost, as fields of a `Record`.
+    def between(self, start_s: float, end_s: float) -> RequestTelemetry:
+        """What a request from `start_s` to `end_s` (`time.perf_counter`) cost.
 
         Takes one more reading so that the end is enclosed, which takes milliseconds: call it from a thread.
         """
@@ -55,10 +56,8 @@ class Telemetry:
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._newest_s() >= end_s or not self._thread.is_alive(), _WAIT_S)
             window = self._tail(start_s)
-        fields = record_fields(window, start_s, end_s)
-        if self._shared:
-            fields |= {"energy_j": None, "energy_method": None}
-        return fields
+        telemetry = of_request(window, start_s, end_s)
+        return replace(telemetry, energy_j=None, energy_method=None) if self._shared else telemetry
 
     def stop(self) -> list[Sample]:
         """End the readings and return them."""

@@ -19,9 +19,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+
+from farm.engines.base import GpuState
 
 MAX_GAP_S: Final = 5.0
 LOADED: Final = 0.8
@@ -36,17 +38,22 @@ SLOW_DOWN: Final = POWER_CAP | HARDWARE
 
 BOARD_COUNTER: Final = "board-counter"
 POWER_INTEGRAL: Final = "power-integral"
-EMULATED: Final = "emulated"
 
-NO_FIELDS: Final[dict[str, Any]] = {
-    "energy_j": None,
-    "energy_method": None,
-    "power_w": None,
-    "sm_clock_mhz": None,
-    "temperature_c": None,
-    "throttled_s": None,
-    "slow_state": None,
-}
+
+@dataclass(frozen=True, slots=True)
+class RequestTelemetry:
+    """What the GPU did during one request; null where there is none, or it does not answer."""
+
+    energy_j: float | None = None
+    energy_method: str | None = None
+    power_w: float | None = None  # mean
+    sm_clock_mhz: float | None = None  # mean
+    temperature_c: float | None = None  # highest
+    throttled_s: float | None = None  # under a clock-event reason that slows the GPU down
+    slow_state: bool | None = None
+
+
+NO_TELEMETRY: Final = RequestTelemetry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +72,23 @@ class Sample:
     memory_source: str | None = None  # gpu-processes | gpu | host
 
 
-def record_fields(samples: Sequence[Sample], start_s: float, end_s: float) -> dict[str, Any]:
-    """The telemetry of one record, from sending to the last chunk, as fields of a `Record`."""
+def of_request(samples: Sequence[Sample], start_s: float, end_s: float) -> RequestTelemetry:
+    """The telemetry of one request, from sending to the last chunk."""
     window = enclosing(samples, start_s, end_s)
     if not window:
-        return dict(NO_FIELDS)
+        return NO_TELEMETRY
     joules, method = energy_j(window, start_s, end_s)
     clocks = [(sample.sm_clock_mhz, share) for sample, share in _shares(window, start_s, end_s)]
     temperatures = [sample.temperature_c for sample in window if sample.temperature_c is not None]
-    return {
-        "energy_j": joules,
-        "energy_method": method,
-        "power_w": None if joules is None else joules / (end_s - start_s),
-        "sm_clock_mhz": _mean(clocks),
-        "temperature_c": max(temperatures, default=None),
-        "throttled_s": throttled_s(window, start_s, end_s),
-        "slow_state": slow_state(window, start_s, end_s),
-    }
+    return RequestTelemetry(
+        energy_j=joules,
+        energy_method=method,
+        power_w=None if joules is None else joules / (end_s - start_s),
+        sm_clock_mhz=_mean(clocks),
+        temperature_c=max(temperatures, default=None),
+        throttled_s=throttled_s(window, start_s, end_s),
+        slow_state=slow_state(window, start_s, end_s),
+    )
 
 
 def enclosing(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
@@ -137,15 +144,15 @@ def slow_state(samples: Sequence[Sample], start_s: float, end_s: float) -> bool 
     return None if ratio is None else ratio < LOW_CLOCK
 
 
-def emulated_fields(power_w: float, sm_clock_mhz: float, max_sm_clock_mhz: float, seconds: float) -> dict[str, Any]:
-    """The same fields for a request of an emulated engine, whose power and clock are its model's."""
-    return NO_FIELDS | {
-        "energy_j": power_w * seconds,
-        "energy_method": EMULATED,
-        "power_w": power_w,
-        "sm_clock_mhz": sm_clock_mhz,
-        "slow_state": sm_clock_mhz / max_sm_clock_mhz < LOW_CLOCK,
-    }
+def as_told(gpu: GpuState, seconds: float) -> RequestTelemetry:
+    """The same for a request of an engine that tells its GPU's power and clock itself."""
+    return RequestTelemetry(
+        energy_j=gpu.power_w * seconds,
+        energy_method=gpu.source,
+        power_w=gpu.power_w,
+        sm_clock_mhz=gpu.sm_clock_mhz,
+        slow_state=gpu.sm_clock_mhz / gpu.max_sm_clock_mhz < LOW_CLOCK,
+    )
 
 
 def _shares(samples: Sequence[Sample], start_s: float, end_s: float) -> Iterator[tuple[Sample, float]]:
