@@ -8,7 +8,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final
 
-from farm.node.telemetry.nvml import open_gpu
+from farm.engines.nvml import open_gpu
+from farm.node.telemetry.reading import read
 from farm.node.telemetry.samples import Sample, record_fields
 
 PERIOD_S: Final = 1.0
@@ -90,7 +91,7 @@ class Telemetry:
         try:
             due_s = time.perf_counter()
             while True:
-                sample = gpu.read()
+                sample = read(gpu)
                 if sample.at_s >= due_s:
                     due_s = sample.at_s + self._period_s
                 with self._changed:
