@@ -7,15 +7,14 @@ import sys
 
 import pytest
 
+from farm.engines.nvml import Gpu
 from farm.engines.sglang.evidence import Probe, mismatches, read_processes
 from farm.engines.sglang.requirements import (
-    Gpu,
     check_needs,
     missing_draft_layer,
     missing_drafter,
     missing_memory,
     missing_packages,
-    parse_gpu,
     wrong_architecture,
 )
 from farm.spec.optimisations import CATALOGUE, FACTORIAL, LADDER, Needs, catalogue_parts, compose, must_be_seen
@@ -166,11 +165,6 @@ def test_memory_of_a_unified_pool_is_the_hosts():
     assert missing_memory({}, SPARK, 121.0, 1.0) == []
     assert missing_memory(args, H200, 128.0, 1.0) == []
     assert "needs 95.5" in missing_memory(args, Gpu("H200", (9, 0), 140.4, 50.0), 128.0, 100.0)[0]
-
-
-def test_nvidia_smi_is_read():
-    assert parse_gpu("NVIDIA GB10, 12.1, [N/A], [N/A]") == SPARK
-    assert parse_gpu("NVIDIA H200, 9.0, 143771, 143000") == Gpu("NVIDIA H200", (9, 0), 143771 / 1024, 143000 / 1024)
 
 
 def test_drafts_need_a_draft_model(tmp_path):

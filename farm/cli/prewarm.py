@@ -32,8 +32,8 @@ from rich.table import Table
 from rich.text import Text
 
 from farm.cli.arguments import chosen_sweep, sweep_parser
+from farm.engines.nvml import find_gpu
 from farm.engines.sglang.command import EngineCommand, engine_command, model_of, python_of
-from farm.engines.sglang.requirements import find_gpu
 from farm.engines.sglang.running import launch
 from farm.errors import EngineStartError, FarmError, first_line
 from farm.paths import farm_home
@@ -117,7 +117,7 @@ def _kernels() -> int:
 def _build_flashinfer(sweep: Sweep) -> None:
     gpu = find_gpu()
     if gpu is None:
-        raise EngineStartError("nvidia-smi finds no GPU")
+        raise EngineStartError("NVML finds no GPU")
     available_gib = psutil.virtual_memory().available / (1 << 30)
     jobs = compilers_at_once(available_gib, os.cpu_count() or 1)
     command = [python_of(sweep), "-c", _BUILD_FLASHINFER, "".join(map(str, gpu.capability))]

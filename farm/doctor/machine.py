@@ -8,12 +8,12 @@ from typing import Final
 
 import psutil
 
+from farm.engines.nvml import open_gpu
 from farm.engines.sglang.requirements import missing_memory, wrong_architecture
 from farm.node.preflight.check import FAIL, OK, WARN, Check, judged, not_applicable
 from farm.node.preflight.view import EMULATED, GIB, NO_GPU, NO_GPU_FOUND, Node
 from farm.node.preflight.weights import weights_bytes
 from farm.node.telemetry import visible_gpu
-from farm.node.telemetry.nvml import open_gpu
 from farm.sglang_plugin.caches import cache_state
 
 SPARK_FLOOR_GIB: Final = 85.0
@@ -28,7 +28,7 @@ def gpu(node: Node) -> Check:
     if not node.on_gpu:
         return not_applicable(name, EMULATED if node.emulated else NO_GPU)
     if node.gpu is None:
-        return Check(name, FAIL, "nvidia-smi finds no GPU", "install NVIDIA's driver, or look why `nvidia-smi` fails")
+        return Check(name, FAIL, "NVML finds no GPU", "install NVIDIA's driver, or look why `nvidia-smi` fails")
     versions = _nvidia_versions()
     return Check(name, OK, f"{node.gpu.name}, compute capability {'.'.join(map(str, node.gpu.capability))}, {versions}")
 

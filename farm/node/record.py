@@ -22,9 +22,7 @@ def start_times(server_info: Mapping[str, Any], start_s: float, *, emulated: boo
         "start_s": phases["tokenizer_e2e"] if emulated else start_s,
         "startup": {
             "weights_s": phases.get("load_weight"),
-            "compile_s": None,  # SGLang 0.5.23 does not tell it apart
             "graphs_s": sum(graphs.values()) if isinstance(graphs, dict) else None,
-            "tokenizer_s": None,
         },
     }
 

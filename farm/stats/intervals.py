@@ -160,25 +160,6 @@ def _t(freedom: int) -> float:
     return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
 
 
-def bca_interval(sample: Resampled, statistic: Statistic) -> tuple[float, float]:
-    """Bias-corrected and accelerated interval. Efron (1987), "Better bootstrap confidence intervals", JASA 82(397).
-
-    Kept for the table that compares the methods; on skewed lengths it covers less than the percentile interval.
-    """
-    values = draws_of(sample, statistic)
-    left_out = _leave_one_out(sample, statistic)
-    value = point(sample, statistic)
-    below = (np.sum(values < value) + 0.5 * np.sum(values == value)) / max(len(values), 1)
-    if len(left_out) < 2 or not 0 < below < 1:
-        return math.nan, math.nan
-    bias = stats.norm.ppf(below)
-    deviations = left_out.mean() - left_out
-    acceleration = np.sum(deviations**3) / (6 * np.sum(deviations**2) ** 1.5)
-    z = stats.norm.ppf([0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2])
-    low, high = np.quantile(values, stats.norm.cdf(bias + (bias + z) / (1 - acceleration * (bias + z))))
-    return float(low), float(high)
-
-
 def log_p_value(sample: Resampled, statistic: Statistic, items: int, engines: EngineSpread | None = None) -> float:
     """Two-sided p-value of "the ratio is 1", by the Student t test that `log_t_interval` inverts."""
     value = point(sample, statistic)

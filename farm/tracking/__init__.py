@@ -3,7 +3,7 @@
 results    the results folder, read
 entries    what MLflow is told about a run: names, parameters, tags, metrics, series
 views      the comparison, as the runs show it
-table_view the runs table, with the columns that decide
+mlflow_internals what is known of MLflow beyond its interface: the runs table with the columns that decide
 describe   the texts that people read first
 artifacts  the files of a run
 store      MLflow, with bounded waiting and errors that say what to do

@@ -18,6 +18,7 @@ from farm.errors import TrackingError
 from farm.paths import farm_home
 from farm.redaction import masked_text
 from farm.tracking.entries import Point
+from farm.tracking.mlflow_internals import default_artifacts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -263,8 +264,7 @@ def _settings(uri: str) -> Iterator[Callable[[], None]]:
     """The limits of the first call; calling what this gives changes to those of the others. All are taken back."""
     wanted = dict(_LIMITS)
     if root := _artifact_root(uri):
-        # MLflow writes its `Default` experiment into a new database, with this place.
-        wanted["_MLFLOW_SERVER_ARTIFACT_ROOT"] = str(root)
+        wanted |= default_artifacts(root)
     mine = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(mine)
     os.environ.update({name: value for name, value in _FIRST_CALL_LIMITS.items() if name in mine})

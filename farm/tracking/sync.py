@@ -19,9 +19,9 @@ from farm.results.journal import Journal
 from farm.tracking import artifacts, entries
 from farm.tracking.describe import describe_child, describe_sweep, run_name
 from farm.tracking.entries import Point, State
+from farm.tracking.mlflow_internals import view_link, view_tag
 from farm.tracking.results import Key, Results, read, read_sweep
 from farm.tracking.store import Store, connected, shown_uri, tracking_uri
-from farm.tracking.table_view import view_link, view_tag
 from farm.tracking.views import Views, make_views
 from farm.tracking.watch import unwatch, watch
 

@@ -29,10 +29,11 @@ from rich.table import Table
 from simulation import Simulation
 
 from farm.driver.costs import Costs
-from farm.driver.history import SPARK_QUESTION_S, SPARK_START_S
+from farm.driver.history import SPARK_START_S
 from farm.driver.schedule import Schedule
 from farm.engines.emulated import published
 from farm.types import CellGrid
+from farm.workloads.gsm8k import Gsm8kWorkload
 
 ROOT = Path(__file__).resolve().parents[2]
 SETUPS = {
@@ -63,7 +64,7 @@ def simulate(nodes, known):
               {"gsm8k": 1, "synthetic": 1})  # fmt: skip
     costs = Costs(
         tokens={("synthetic", f"{n:04d}"): 2048.0 for n in range(SYNTHETIC)},
-        prior_cell_s={"gsm8k": SPARK_QUESTION_S, "synthetic": 66.7},
+        prior_cell_s={"gsm8k": Gsm8kWorkload.published_answer_s, "synthetic": 66.7},
         prior_start_s=SPARK_START_S,
     )
     made = Schedule(ask, "crossover", costs, {})

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 import _paths  # noqa: F401 - makes farm importable
 
+from farm.engines.nvml import open_gpu
 from farm.node.telemetry import Telemetry
-from farm.node.telemetry.nvml import open_gpu
 from farm.node.telemetry.samples import energy_j
 
 PIECES_S = (1.0, 3.0, 10.0)

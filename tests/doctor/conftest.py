@@ -6,7 +6,6 @@ import pytest
 from support import REPOSITORY
 
 from farm.builtin.catalogue import builtin_model
-from farm.node.preflight.weights import read_header
 from farm.spec.loading import load_sweep
 
 QUICKSTART = REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml"
@@ -31,7 +30,7 @@ def sharded_model(tmp_path):
         shutil.copy(source / name, folder / name)
     content = (source / "model.safetensors").read_bytes()
     start = 8 + struct.unpack("<Q", content[:8])[0]
-    tensors = {name: entry for name, entry in read_header(source / "model.safetensors").items() if name[:2] != "__"}
+    tensors = {name: entry for name, entry in json.loads(content[8:start]).items() if name[:2] != "__"}
     shards = {f"model-0000{place}-of-00002.safetensors": sorted(tensors)[place - 1 :: 2] for place in (1, 2)}
     for shard, names in shards.items():
         header, data = {}, b""

@@ -7,8 +7,8 @@ from dataclasses import asdict, astuple
 import pyarrow.parquet as pq
 import pytest
 
+from farm.engines.nvml import open_gpu
 from farm.node.telemetry import NO_TELEMETRY, Sample, Telemetry, visible_gpu
-from farm.node.telemetry.nvml import open_gpu
 from farm.node.telemetry.table import as_parquet
 from farm.results.record import RECORD_SCHEMA, Record
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
+from farm.engines.nvml import Gpu, find_gpu
 from farm.spec.optimisations import ArgValue, Needs
 
 # A stopped engine's memory comes back late, and starting beside it can wedge a machine whose GPU shares the memory.
@@ -20,16 +21,6 @@ _POLL_S: Final = 2.0
 _BESIDE_STATIC_GIB: Final = 2.7
 _GIB: Final = 1 << 30
 _TIMEOUT_S: Final = 60.0
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """The GPU of an engine. Memory is None where it is the host's own (one unified pool)."""
-
-    name: str
-    capability: tuple[int, int]
-    total_gib: float | None
-    free_gib: float | None
 
 
 def check_needs(
@@ -92,7 +83,7 @@ def missing_drafter(args: Mapping[str, ArgValue]) -> list[str]:
 
 
 def wrong_architecture(needs: Mapping[str, Needs], gpu: Gpu | None) -> list[str]:
-    """Parts that the GPU is too old for. Pure; of a GPU that nvidia-smi does not show nothing is known."""
+    """Parts that the GPU is too old for. Pure; of a GPU that NVML does not show nothing is known."""
     if gpu is None:
         return []
     return [
@@ -123,27 +114,6 @@ def missing_memory(
     ]
 
 
-def find_gpu() -> Gpu | None:
-    """This process's first GPU, by nvidia-smi; None when there is none."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    command = ["nvidia-smi", "--query-gpu=name,compute_cap,memory.total,memory.free", "--format=csv,noheader,nounits"]
-    if visible:
-        command.append(f"--id={visible}")
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True).stdout
-        return parse_gpu(answer.splitlines()[0])
-    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
-        return None
-
-
-def parse_gpu(line: str) -> Gpu:
-    """One line of nvidia-smi's CSV. Pure; a unified memory shows as `[N/A]`."""
-    name, capability, *memory_mib = (entry.strip() for entry in line.rsplit(",", 3))
-    major, minor = capability.split(".")
-    total_gib, free_gib = (float(mib) / 1024 if mib.replace(".", "").isdigit() else None for mib in memory_mib)
-    return Gpu(name, (int(major), int(minor)), total_gib, free_gib)
-
-
 def _wait_for_memory(args: Mapping[str, ArgValue]) -> list[str]:
     deadline = time.monotonic() + _MEMORY_WAIT_S
     while missing := missing_memory(args, find_gpu(), *_host_memory_gib()):
@@ -154,9 +124,8 @@ def _wait_for_memory(args: Mapping[str, ArgValue]) -> list[str]:
 
 
 def _host_memory_gib() -> tuple[float, float]:
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-    total, available = (int(fields[name].split()[0]) * 1024 / _GIB for name in ("MemTotal", "MemAvailable"))
-    return total, available
+    host = psutil.virtual_memory()
+    return host.total / _GIB, host.available / _GIB
 
 
 def _installed(python: str, packages: Sequence[str]) -> dict[str, str]:

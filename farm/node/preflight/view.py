@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from farm.engines.nvml import Gpu, find_gpu
 from farm.engines.process import NOT_INHERITED
 from farm.engines.sglang.command import model_of, python_of
-from farm.engines.sglang.requirements import Gpu, find_gpu
 from farm.node.preflight.weights import find_in_cache
 from farm.spec.models import Sweep
 from farm.spec.optimisations import Needs, part
@@ -57,7 +57,7 @@ class Node:
 
     @cached_property
     def gpu(self) -> Gpu | None:
-        """This slot's GPU by nvidia-smi."""
+        """This slot's GPU by NVML."""
         return find_gpu() if self.on_gpu else None
 
     @cached_property

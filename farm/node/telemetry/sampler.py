@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from farm.node.telemetry.nvml import open_gpu
+from farm.engines.nvml import open_gpu
+from farm.node.telemetry.reading import read
 from farm.node.telemetry.samples import RequestTelemetry, Sample, of_request
 
 PERIOD_S: Final = 1.0
@@ -89,7 +90,7 @@ class Telemetry:
         try:
             due_s = time.perf_counter()
             while True:
-                sample = gpu.read()
+                sample = read(gpu)
                 if sample.at_s >= due_s:
                     due_s = sample.at_s + self._period_s
                 with self._changed:
