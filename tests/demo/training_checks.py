@@ -1,6 +1,7 @@
 """The training code computes what an engine computes. Needs torch: run in the engine's environment."""
 
 import json
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,14 @@ import pytest
 import torch
 
 from farm import demo
-from farm.demo import checkpoint
+from farm.demo import checkpoint, corpus
 from farm.demo.corpus import make_rows
-from farm.demo.evaluation import acceptance, accuracy
 from farm.demo.masks import document_mask, pass_masks
 from farm.demo.network import Experts, KeysValues, NextN, Trunk, initialise
 from farm.demo.runner import OutOfTimeError, Settings, train_demo_model
 from farm.demo.shape import TINY, hf_config, shape_of
 from farm.demo.tokenizer import load_tokenizer
 from farm.demo.training import Batch, draft_logits, learning_rate
-from farm.demo.workload import shipped
 
 
 @pytest.fixture
@@ -153,8 +152,9 @@ def settings(out: Path, **changes) -> Settings:
     return Settings(**{**base, **changes})
 
 
-@pytest.mark.timeout(300)
-def test_an_interrupted_run_goes_on_to_the_same_model(tmp_path):
+def test_an_interrupted_run_goes_on_to_the_same_model(tmp_path, monkeypatch):
+    # Forked workers have their imports already; spawned ones take seconds each to get them.
+    monkeypatch.setattr(corpus, "get_context", lambda _: multiprocessing.get_context("fork"))
     for name in ("whole", "halves"):
         (tmp_path / name / "model").mkdir(parents=True)
         for file in ("tokenizer.json", "tokenizer_config.json"):
@@ -167,14 +167,3 @@ def test_an_interrupted_run_goes_on_to_the_same_model(tmp_path):
     assert weights[0] == weights[1]
     logged = [json.loads(line) for line in (tmp_path / "halves" / "log.jsonl").read_text().splitlines()]
     assert "accuracy" in logged[-1]["report"]
-
-
-@pytest.mark.timeout(300)
-def test_the_shipped_model_answers_and_its_drafts_are_accepted():
-    trunk, nextn = checkpoint.load(demo.model_path())
-    asked = [p for p in shipped("test", 60) if p.steps <= 3][:12]
-    right, answered = accuracy(trunk, load_tokenizer(demo.model_path()), asked, limit=110)
-    assert sum(right) >= 9
-    length, histogram = acceptance(trunk, nextn, answered)
-    assert length > 2.2
-    assert sum(histogram) > 0
