@@ -4,7 +4,8 @@
 set -euo pipefail
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export FARM_HOME=${FARM_HOME:-$HOME/.farm}
+# shellcheck source=infra/farm-home.sh
+. "$repository/infra/farm-home.sh"
 cd "$repository"
 
 bash infra/setup.sh
