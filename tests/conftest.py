@@ -4,19 +4,68 @@ import json
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from quick_lane import sitecustomize
 from support import CPU_ENGINE, HOME, AskedEngine, Cluster, free_port, quickstart_sweep
+
+# Marker -> the fixtures whose users bear it. What starts Ray or an engine without them is marked where it stands.
+MARKED = {
+    "ray": {"ray_cluster"},
+    "engine": {"cpu_engine", "emulated_engines"},
+    "server": {"server"},
+    "tool": {"rsync", "systemd_analyze"},
+    "real_data": {"gsm8k_folder"},
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help=f"only tests without the markers {', '.join(MARKED)}")
+
+
+def pytest_configure(config):
+    """In the quick lane this process and all that it starts are watched."""
+    if config.getoption("--quick"):
+        handle, os.environ[sitecustomize.REPORT] = tempfile.mkstemp(prefix="farm-tests-")
+        os.close(handle)
+        places = [str(Path(sitecustomize.__file__).parent), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+        sys.addaudithook(sitecustomize.watch)
+
+
+def pytest_unconfigure(config):
+    if config.getoption("--quick"):
+        Path(os.environ.pop(sitecustomize.REPORT)).unlink()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Markers follow from what a test uses."""
+def pytest_collection_modifyitems(config, items):
+    """Markers follow from what a test uses, and the quick lane from the markers. What takes long begins first."""
     for item in items:
-        if "gsm8k_folder" in item.fixturenames:
-            item.add_marker("real_data")
+        for marker, fixtures in MARKED.items():
+            if fixtures.intersection(item.fixturenames):
+                item.add_marker(marker)
+    heavy = {item.path for item in items if any(map(item.get_closest_marker, ("ray", "engine")))}
+    items.sort(key=lambda item: item.path not in heavy)
+    if config.getoption("--quick"):
+        chosen = [item for item in items if not any(map(item.get_closest_marker, MARKED))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Fail a test of the quick lane that starts what it must not, whatever became of the attempt."""
+    report = Path(os.environ.get(sitecustomize.REPORT) or os.devnull)
+    try:
+        return (yield)
+    finally:
+        said = report.read_text()
+        report.write_text("")
+        assert not said, said.splitlines()[0]
 
 
 @pytest.fixture(scope="session")
@@ -100,6 +149,8 @@ def ray_cluster(tmp_path_factory):
         "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",
+        # Ray would start more workers beforehand than a job needs, seconds of a processor each.
+        "RAY_prestart_worker_first_driver": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_ADDRESS": f"127.0.0.1:{port}",
@@ -109,7 +160,6 @@ def ray_cluster(tmp_path_factory):
     nodes = []
     try:
         nodes.append(cluster.start_head("one", port, dashboard))
-        cluster.wait_for(["one"])
         nodes.append(cluster.add_node("two"))
         cluster.wait_for(["one", "two"])
         cluster.wait_for_jobs()

@@ -15,7 +15,7 @@ from farm.stats.accuracy import margin_bounds, sign_flip_p, verdict
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-SWEEPS = 100
+SWEEPS = 40
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
@@ -109,9 +110,17 @@ def test_full_factorials_have_all_main_effects_and_two_way_interactions(count):
     assert family.effects(cells[:-1], "baseline") == []
 
 
-@settings(max_examples=15, deadline=None)  # the one of statsmodels collects garbage at every call
+@pytest.fixture
+def little_garbage():
+    """That of statsmodels collects garbage at every call, which takes long amid what other tests have imported."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_is_that_of_statsmodels(p_values):
+def test_holm_is_that_of_statsmodels(little_garbage, p_values):
     assert family.holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])
 
 

@@ -9,12 +9,15 @@ import signal
 import time
 
 import aiohttp
+import psutil
 import pytest
 from support import AskedEngine, quickstart_sweep
 
 from farm.engines.sglang.command import default_python
 from farm.errors import RequestRefused, StreamBroken
+from farm.node.record import measured
 
+pytestmark = pytest.mark.engine
 EMULATED = [
     "engine.kind=emulated",
     # Slow enough that every step is a chunk of its own, and fast enough for a test.
@@ -26,8 +29,8 @@ EMULATED = [
 KINDS = [
     pytest.param(("emulated", "baseline"), id="emulated-baseline"),
     pytest.param(("emulated", "nextn"), id="emulated-nextn"),
-    pytest.param(("sglang", "baseline"), id="sglang-baseline", marks=pytest.mark.engine),
-    pytest.param(("sglang", "nextn"), id="sglang-nextn", marks=pytest.mark.engine),
+    pytest.param(("sglang", "baseline"), id="sglang-baseline"),
+    pytest.param(("sglang", "nextn"), id="sglang-nextn"),
 ]
 OWN = KINDS[:3]
 """All but the engine that other tests share."""
@@ -183,6 +186,16 @@ def test_health_is_open_and_all_else_needs_the_key(subject):
         assert subject.call(method, path, body, key="wrong") == (401, "application/json", {"error": "Unauthorized"})
 
 
+def test_it_listens_on_loopback_alone(subject):
+    listening = {
+        connection.laddr.ip
+        for pid in subject.engine.process.pids()
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == subject.engine.process.port
+    }
+    assert listening == {"127.0.0.1"}
+
+
 def test_server_info_tells_what_the_farm_reads(subject):
     # Averages are folded in every 40 steps or rounds.
     subject.generate(subject.chat(QUESTION), **FIXED | {"max_new_tokens": 60 * DRAFT_TOKENS})
@@ -314,6 +327,23 @@ def test_meta_info_agrees_with_itself(subject):
         assert meta["spec_accept_length"] == pytest.approx(tokens / rounds)
         # The first token is prefill's; the last round may accept drafts behind the end.
         assert tokens - 1 <= rounds + accepted < tokens - 1 + DRAFT_TOKENS
+
+
+def test_what_the_farm_measures_agrees_with_the_engines_own_counts_and_times(subject):
+    subject.run(subject.client.flush_cache())
+    ids = subject.chat(QUESTION)
+    figures = measured(subject.generate(ids, **FIXED), ends_by_itself=False)
+    counts = [figures[name] for name in ("prompt_tokens", "completion_tokens", "cached_tokens")]
+    assert counts == [len(ids), FIXED["max_new_tokens"], 0]
+    # The client's times enclose the engine's, and by far less than they last on any machine that can run this; the
+    # emulated engine's are the model's, rounded.
+    assert -1e-5 <= figures["latency_s"] - figures["engine_latency_s"] < 1
+    assert -1e-5 <= figures["ttft_s"] - figures["engine_ttft_s"] < 1
+    if subject.speculates:
+        histogram = figures["accept_histogram"]
+        assert sum(histogram) == figures["verify_rounds"]
+        assert sum(drafts * rounds for drafts, rounds in enumerate(histogram)) == figures["draft_tokens_accepted"]
+        assert figures["draft_tokens_proposed"] == (DRAFT_TOKENS - 1) * figures["verify_rounds"]
 
 
 def test_an_answer_ends_by_itself_with_the_token_that_ended_it(subject):

@@ -14,9 +14,7 @@ HERE = Path(__file__).parent
 ENGINE_PYTHON = farm_home() / "envs" / "engine-cpu" / "bin" / "python"
 CHECKS = re.findall(r"^def (check_\w+)", (HERE / "kernel_checks.py").read_text(), re.MULTILINE)
 
-pytestmark = pytest.mark.skipif(
-    not ENGINE_PYTHON.exists(), reason=f"{ENGINE_PYTHON} does not exist: build it with infra/cpu-engine/build.sh"
-)
+pytestmark = pytest.mark.usefixtures("cpu_engine")
 
 
 def run(*arguments: str, cpu_engine: bool = True, path: Path | None = None) -> str:

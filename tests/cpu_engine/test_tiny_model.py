@@ -1,6 +1,7 @@
 """The tiny BailingMoeV3: complete, reproducible, made once, with a usable tokenizer and a thinking switch."""
 
 import json
+import shutil
 
 import jinja2
 import numpy as np
@@ -35,9 +36,8 @@ def test_the_same_seed_gives_the_same_model(model, tmp_path):
     assert contents(tmp_path / "other")["model.safetensors"] != contents(model)["model.safetensors"]
 
 
-def test_a_complete_model_is_left_alone_and_another_is_replaced(tmp_path):
-    path = tmp_path / "tiny"
-    make_tiny_bailing_v3(path)
+def test_a_complete_model_is_left_alone_and_another_is_replaced(model, tmp_path):
+    path = shutil.copytree(model, tmp_path / "tiny")
     before = (path / "model.safetensors").stat().st_ino
     make_tiny_bailing_v3(path)
     assert (path / "model.safetensors").stat().st_ino == before

@@ -6,9 +6,10 @@ import pytest
 from demo_model.tokenizer import load_tokenizer, prompt_text
 
 from farm.builtin import demo
+from farm.workloads import gsm8k
 from farm.workloads.grading import grade
+from farm.workloads.gsm8k import Gsm8kWorkload
 
-pytestmark = pytest.mark.engine
 SHORT = 12
 """So many short problems are asked: their accuracy is high, and they take seconds."""
 
@@ -42,3 +43,12 @@ def test_drafts_of_the_trained_nextn_layer_are_accepted(answers):
     tokens = sum(answer.meta["completion_tokens"] for _, _, answer in answers)
     rounds = sum(answer.meta["spec_verify_ct"] for _, _, answer in answers)
     assert tokens / rounds > 2.2
+
+
+def test_all_gsm8k_questions_are_tokenized_with_their_shots(demo_engine, gsm8k_folder):
+    """The 1,319 real questions with 5 train shots, by the engine's own tokenizer and template."""
+    items = gsm8k.items(Gsm8kWorkload(kind="gsm8k", source=str(gsm8k_folder)))
+    assert len({item.item_id for item in items}) == 1319
+    client = demo_engine.client
+    lengths = [len(demo_engine.run(client.tokenize_chat(item.messages, item.template_kwargs))) for item in items]
+    assert min(lengths) > 500

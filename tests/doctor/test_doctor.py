@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 import pytest
 from support import RAY, REPOSITORY
@@ -21,13 +20,6 @@ def doctor(*arguments, env):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
 
 
-@pytest.fixture
-def local():
-    """The environment for a Ray of its own, in a folder apart: jobs find their cluster by a file in the common one."""
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        yield os.environ | {"RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder}
-
-
 def submit(cluster, *arguments):
     """Submit the command as a job, from the repository's root."""
     job = [RAY, "job", "submit", "--address", cluster.dashboard, "--working-dir", ".", "--", sys.executable]
@@ -35,12 +27,14 @@ def submit(cluster, *arguments):
     return subprocess.run(command, env=cluster.env, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
 
 
-def test_a_healthy_node_can_run_and_what_needs_a_gpu_does_not_pass(farm_home, cpu_engine, local):
-    done = doctor("quickstart", "--json", env=local | {"FARM_HOME": str(farm_home)})
+def test_a_healthy_node_can_run_and_what_needs_a_gpu_does_not_pass(ray_cluster, farm_home, cpu_engine):
+    # The cluster's nodes are those of the whole session, whose FARM_HOME is the user's.
+    setting = f"engine.python={cpu_engine}"
+    done = doctor("quickstart", "--json", "--set", setting, env=ray_cluster.env | {"FARM_HOME": str(farm_home)})
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["can_run"]
-    (node,) = report["nodes"]
+    node, _ = report["nodes"]
     assert node["to_do"] == []
     statuses = {check["name"]: check["status"] for check in node["checks"]}
     assert {statuses[name] for name in NEEDS_A_GPU} == {"not applicable"}
@@ -72,8 +66,8 @@ def test_broken_nodes_cannot_run_and_the_report_of_the_job_says_what_to_do(ray_c
         (["quickstart", "--nodes", "0"], "--nodes"),
     ],
 )
-def test_bad_input(local, arguments, told):
-    done = doctor(*arguments, env=local)
+def test_bad_input(arguments, told):
+    done = doctor(*arguments, env=os.environ | {"RAY_ADDRESS": "local"})
     assert done.returncode == 2
     assert told in done.stderr
     assert done.stdout == ""

@@ -41,6 +41,8 @@ SWEEP = {
     "warmup_requests": 0,
 }
 CELLS = 2 * 10
+FAST = {"engine": {"args": {"emulation-speed": 1000}}}
+"""For drills whose fault needs nobody to strike amid the sweep."""
 _started = []  # ended by the fixture when a drill fails
 
 
@@ -163,9 +165,9 @@ def running_runs(home, uri=None):
     return [run.info.run_name for run in client.search_runs(places, wanted)]
 
 
-def wait_for_records(at_least, results=None):
+def wait_for_records(at_least, results=None, timeout_s=90):
     """Wait until the sweep that runs now has some records; returns how many."""
-    return until(lambda: (count := answered(results)) >= at_least and count, f"{at_least} records")
+    return until(lambda: (count := answered(results)) >= at_least and count, f"{at_least} records", timeout_s)
 
 
 def engines(results=None):

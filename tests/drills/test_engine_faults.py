@@ -21,7 +21,8 @@ def faulty(**fault):
 )
 def test_a_cell_is_asked_again_on_a_fresh_engine(home, undisturbed, tmp_path, fault):
     # A start takes two generations, the readiness test and the probe: the third cell is struck.
-    outcome = drill.run(drill.write_sweep(tmp_path, faulty(**{fault: 4})), "--nodes", "1")
+    sweep = drill.write_sweep(tmp_path, drill.merged(drill.FAST, faulty(**{fault: 4})))
+    outcome = drill.run(sweep, "--nodes", "1")
     table = outcome.complete_like(undisturbed)
     assert sorted(table["attempts"]) == [1] * (drill.CELLS - 1) + [2]
     struck = table[table["attempts"] == 2].iloc[0]
@@ -56,7 +57,8 @@ def test_a_grandchild_that_ignores_sigterm_in_a_session_of_its_own(home, undistu
 
 def test_a_poison_item_is_an_error_after_two_engines_and_the_sweep_goes_on(home, undisturbed, tmp_path):
     poison = {"poison": first_sentence(drill.write_sweep(tmp_path))}
-    sweep = drill.write_sweep(tmp_path, {"engine": {"env": {"FARM_EMULATION_FAULTS": json.dumps(poison)}}})
+    faults = {"engine": {"env": {"FARM_EMULATION_FAULTS": json.dumps(poison)}}}
+    sweep = drill.write_sweep(tmp_path, drill.merged(drill.FAST, faults))
     outcome = drill.run(sweep, "--nodes", "1")
     assert outcome.status == 3, outcome.output
     table = outcome.table

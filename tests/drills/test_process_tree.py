@@ -44,8 +44,8 @@ subprocess.run([sys.executable, "-c", {HALF_DEAD!r}])
 OWNER = f"""
 import sys, time
 from pathlib import Path
-from farm.engine import process
-from farm.engine.command import EngineCommand
+from farm.engines import process
+from farm.engines.sglang.command import EngineCommand
 engine = process.start(EngineCommand((sys.executable, "-c", {STUBBORN!r}), {{}}), Path(sys.argv[1]))
 print(engine.guard.pid, flush=True)
 sys.stdin.readline()

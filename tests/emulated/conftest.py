@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,20 +140,33 @@ class Starter:
             engine.process.wait()
 
 
+@pytest.fixture(scope="module")
+def emulated_engines(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], AbstractContextManager[Starter]]:
+    """What starts engines; a test that uses it bears the marker `engine`."""
+
+    @contextlib.contextmanager
+    def starter() -> Iterator[Starter]:
+        made = Starter(tmp_path_factory.mktemp("engines"))
+        try:
+            yield made
+        finally:
+            made.stop_all()
+
+    return starter
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Starter]:
+def start(emulated_engines: Callable[[], AbstractContextManager[Starter]]) -> Iterator[Starter]:
     """Starts engines for one test."""
-    starter = Starter(tmp_path)
-    yield starter
-    starter.stop_all()
+    with emulated_engines() as starter:
+        yield starter
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+def shared(emulated_engines: Callable[[], AbstractContextManager[Starter]]) -> Iterator[Starter]:
     """Starts engines for a whole module."""
-    starter = Starter(tmp_path_factory.mktemp("engines"))
-    yield starter
-    starter.stop_all()
+    with emulated_engines() as starter:
+        yield starter
 
 
 @pytest.fixture(scope="module")

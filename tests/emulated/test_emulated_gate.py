@@ -16,6 +16,7 @@ from farm.results.folder import ask_of
 from farm.spec.models import Sweep
 from farm.workloads.build import build
 
+pytestmark = pytest.mark.engine
 SLOWEST = {"emulation-speed": 200, "emulation-start-speed": 1000}
 FAULTY = {"FARM_EMULATION_FAULTS": json.dumps({"silent_fallback": True})}
 

@@ -4,10 +4,7 @@ import os
 import subprocess
 import textwrap
 
-import pytest
 from support import REPOSITORY
-
-pytestmark = pytest.mark.engine
 
 
 def run(cpu_engine, code, **env):

@@ -1,5 +1,6 @@
 """Why an engine ended: what its log says, and what no log can say."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -8,6 +9,8 @@ import pytest
 
 from farm.engines import process
 from farm.engines.sglang.command import EngineCommand
+from farm.engines.sglang.running import launch
+from farm.errors import EngineStartError
 
 SCRIPT = "import sys, time; print('ConnectionError: an old complaint', flush=True); {}"
 
@@ -45,3 +48,9 @@ def test_an_error_after_which_it_killed_itself_is_told(ended):
 
 def test_an_error_of_its_own_is_told_in_the_logs_words(ended):
     assert ended("raise RuntimeError('not enough memory')") == "RuntimeError: not enough memory"
+
+
+def test_an_engine_that_never_gets_ready_is_ended(tmp_path):
+    command = EngineCommand((sys.executable, "-c", "import time; time.sleep(600)"), {})
+    with pytest.raises(EngineStartError, match="not ready after 1 s"):
+        asyncio.run(launch(command, tmp_path / "log", start_timeout_s=1, request_timeout_s=10))

@@ -18,7 +18,6 @@ from farm.errors import EngineStartError, VariantNotActive
 from farm.spec.models import Sweep
 from farm.spec.optimisations import must_be_seen
 
-pytestmark = pytest.mark.engine
 SWEEP = {
     "name": "variants",
     "model": {"path": "builtin:tiny-bailing-v3"},
@@ -204,6 +203,21 @@ def test_weights_that_are_loaded_again_are_quantised_again(quantised):
     assert np.array_equal(logits(engine, PROMPTS[0]), before)
 
 
+def test_a_reused_prefix_is_seen_in_cached_tokens_and_flushing_prevents_it(loop, quantised):
+    """A conversation that goes on: the prompt, its answer, and more. The tiny model's state is kept where one ended."""
+    client, run = quantised[0].client, loop.run_until_complete
+    greedy = {"temperature": 0.0, "ignore_eos": True}
+    talk = [{"role": "user", "content": "A train leaves at noon and " + "another one follows it, " * 40}]
+    ids = run(client.tokenize_chat(talk, {}))
+    run(client.flush_cache())
+    first = run(client.generate(ids, greedy | {"max_new_tokens": 8}))
+    assert first.meta["cached_tokens"] == 0
+    longer = ids + run(client.tokenize_text(first.text)) + [5, 6, 7]
+    assert run(client.generate(longer, greedy | {"max_new_tokens": 48})).meta["cached_tokens"] >= len(ids)
+    run(client.flush_cache())
+    assert run(client.generate(longer, greedy | {"max_new_tokens": 48})).meta["cached_tokens"] == 0
+
+
 def test_a_draft_that_does_not_share_the_head_is_refused(start):
     with pytest.raises(VariantNotActive) as caught:
         start("fp8-head+nextn", env=WITHOUT_SHARED_HEAD)
@@ -214,32 +228,34 @@ def test_a_draft_that_does_not_share_the_head_is_refused(start):
 
 
 def test_an_fp32_head_with_an_fp8_head_does_not_start(start):
-    with pytest.raises(EngineStartError, match="exclude each other"):
+    """A failed start is explained by the log's own error."""
+    with pytest.raises(EngineStartError, match="exclude each other") as caught:
         start("fp8-head", args=("--enable-fp32-lm-head",))
+    assert str(start.folder / "fp8-head-") in str(caught.value)
 
 
 TRAINED = """
 import json, torch
-from demo_model.checkpoint import load
-from demo_model.evaluation import answer_greedily
-from demo_model.tokenizer import load_tokenizer, prompt_text
 from farm.builtin import demo
+from demo_model.checkpoint import load
+from demo_model.tokenizer import completion_text, load_tokenizer, prompt_text
 from farm.sglang_plugin.head import quantise_rows, reference_logits
 torch.set_num_threads(1)
 trunk, _ = load(demo.model_path())
 trunk = trunk.float()
 tokenizer = load_tokenizer(demo.model_path())
-questions = [json.loads(line)["question"] for line in demo.test_path().read_text().splitlines()[:8]]
-prompts = [tokenizer.encode(prompt_text(question, thinking=True)).ids for question in questions]
-answered = answer_greedily(trunk, prompts, 72)
-width = answered.tokens.shape[1]
+problems = [json.loads(line) for line in demo.test_path().read_text().splitlines()[:16]]
 same = positions = difference = norm = 0
 weight = trunk.lm_head.weight.data.bfloat16()
 quantised, scale = quantise_rows(weight)
 with torch.no_grad():
-    mask = torch.ones(width, width, dtype=torch.bool).tril()[None, None]
-    for hidden, start, end in zip(trunk.features(answered.tokens, mask), answered.prompt, answered.end):
-        hidden = hidden[start - 1 : end - 1]
+    for problem in problems:
+        start = len(tokenizer.encode(prompt_text(problem["question"], thinking=True)).ids)
+        text = prompt_text(problem["question"], thinking=True) + completion_text(problem["answer"], thinking=True)
+        tokens = torch.tensor(tokenizer.encode(text).ids)[None]
+        width = tokens.shape[1]
+        mask = torch.ones(width, width, dtype=torch.bool).tril()[None, None]
+        hidden = trunk.features(tokens, mask)[0, start - 1 : -1]
         exact = hidden @ weight.float().T
         narrow = reference_logits(hidden, quantised, scale)
         same += int((exact.argmax(-1) == narrow.argmax(-1)).sum())
@@ -251,7 +267,7 @@ print(json.dumps({"agreement": same / positions, "positions": positions, "error"
 
 
 def test_the_head_of_a_trained_model_agrees_on_99_percent(cpu_engine):
-    """The plug-in's own arithmetic over the demo model's hidden states, where it answers its problems."""
+    """The plug-in's own arithmetic over the demo model's hidden states along the worked answers to its problems."""
     done = subprocess.run(
         [cpu_engine, "-c", TRAINED],
         env=os.environ

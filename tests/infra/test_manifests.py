@@ -84,10 +84,16 @@ def test_versions_are_the_ones_that_are_locked():
         assert line.startswith("#") or f"\n{package}=={version} " in (INFRA / "spark" / "engine.lock").read_text()
 
 
+@pytest.fixture(scope="module")
+def systemd_analyze():
+    found = shutil.which("systemd-analyze")
+    assert found, "apt-get install systemd"
+    return found
+
+
 @pytest.mark.parametrize("path", sorted(INFRA.glob("*/*.service")), ids=lambda path: path.stem)
-def test_units_pass_systemds_own_check(path):
-    assert shutil.which("systemd-analyze"), "apt-get install systemd"
-    done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True)
+def test_units_pass_systemds_own_check(path, systemd_analyze):
+    done = subprocess.run([systemd_analyze, "verify", str(path)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 

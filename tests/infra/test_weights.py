@@ -22,10 +22,14 @@ cd "$HOME" && exec sh -c "$*"
 """
 
 
-@pytest.fixture
-def sparks(tmp_path, monkeypatch):
-    """The homes of this machine and two others; the hub's cache of this one holds a small model."""
+@pytest.fixture(scope="module")
+def rsync():
     assert shutil.which("rsync"), "apt-get install rsync"
+
+
+@pytest.fixture
+def sparks(tmp_path, monkeypatch, rsync):
+    """The homes of this machine and two others; the hub's cache of this one holds a small model."""
     hosts = tmp_path / "hosts"
     for name in ("here", "spark-2", "spark-3"):
         (hosts / name).mkdir(parents=True)

@@ -20,6 +20,7 @@ from farm.tracking import Synced, sync
 from farm.tracking.results import Key
 
 BEST = Key("humming+fp8-head+nextn", "gsm8k")
+PLACES = ["database", pytest.param("server", marks=pytest.mark.server)]
 
 
 def everything(client: MlflowClient, synced: Synced) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def test_the_parent_carries_what_a_comparison_elsewhere_needs(
     assert len(load.load(tmp_path).records) == 48
 
 
-@pytest.mark.parametrize("place", ["database", "server"])
+@pytest.mark.parametrize("place", PLACES)
 def test_logging_again_changes_nothing(place: str, request: pytest.FixtureRequest, complete: Complete):
     uri = request.getfixturevalue("server") if place == "server" else complete.synced.tracking_uri
     client = MlflowClient(uri)
@@ -140,9 +141,11 @@ def test_the_store_itself_takes_a_point_once(local: MlflowClient, home: Path):
     assert len(local.get_metric_history(run.info.run_id, "by_item/x")) == 5
 
 
-@pytest.mark.parametrize("place", ["database", "server"])
-def test_a_sweep_that_goes_on_continues_its_runs(place: str, home: Path, server: str, tmp_path: Path):
-    uri = server if place == "server" else f"sqlite:///{home / 'mlflow.db'}"
+@pytest.mark.parametrize("place", PLACES)
+def test_a_sweep_that_goes_on_continues_its_runs(
+    place: str, home: Path, request: pytest.FixtureRequest, tmp_path: Path
+):
+    uri = request.getfixturevalue("server") if place == "server" else f"sqlite:///{home / 'mlflow.db'}"
     client = MlflowClient(uri)
     folder = tmp_path / f"resumed-{place}"
 
