@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import ray
@@ -17,7 +16,7 @@ from farm.driver.workers import Crew
 from farm.engines.sglang.phases import Phase
 from farm.errors import first_line
 from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, StintFailed
-from farm.results.folder import write_file
+from farm.results.folder import ResultsFolder
 from farm.results.journal import Journal
 from farm.results.record import Record
 
@@ -46,7 +45,7 @@ class Dispatcher:
     crew: Crew
     journal: Journal
     progress: Progress
-    folder: Path
+    folder: ResultsFolder
     wait_s: float
     show: Callable[[], None]
     meters: Meters
@@ -189,15 +188,8 @@ class Dispatcher:
         return replace(record, moved=True) if any(answered.get(each, slot) != slot for each in partners) else record
 
     def _note_engine(self, slot: str, report: EngineReport) -> None:
-        values = dict(report.values)
-        if report.log is not None:
-            place = self.folder / "engines" / f"{report.engine_id}.log"
-            write_file(place, report.log.encode())
-            values["log"] = str(place.relative_to(self.folder))
-        if report.telemetry is not None:
-            table = self.folder / "engines" / f"{report.engine_id}.telemetry.parquet"
-            write_file(table, report.telemetry)
-            values["telemetry"] = str(table.relative_to(self.folder))
+        kept = self.folder.write_engine(report.engine_id, log=report.log, telemetry=report.telemetry)
+        values = dict(report.values) | kept
         self.journal.note_engine(report.engine_id, values)
         self.meters.engine(values)
 
