@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
+from statistics import mean
 from typing import Any, Final
 
 from farm.driver.costs import Costs, Place
@@ -53,7 +53,7 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
 def _prior_cell_s(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> dict[str, float]:
     """Seconds of a cell of each workload at the published baseline's speed."""
     return {
-        name: fmean(_prior_item_s(item, workload.published_answer_s) for item in items[name])
+        name: mean(_prior_item_s(item, workload.published_answer_s) for item in items[name])
         for name, workload in sweep.workloads.items()
     }
 
