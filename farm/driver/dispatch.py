@@ -82,8 +82,8 @@ class Dispatcher:
         """Whether cells are left, and a slot that could answer them may still come."""
         if self.schedule.present():
             return False
-        unanswered = self.progress.total > len(self.schedule.answered) + len(self.schedule.given_up)
-        return unanswered and (bool(self._back_by_s) or self._now_s() - self._somebody_s < _NOBODY_S)
+        may_come = bool(self._back_by_s) or self._now_s() - self._somebody_s < _NOBODY_S
+        return may_come and self.schedule.unanswered
 
     def _follow_cluster(self) -> None:
         for slot, until_s in list(self._back_by_s.items()):

@@ -238,6 +238,11 @@ class Schedule:
         return self._length_s
 
     @property
+    def unanswered(self) -> bool:
+        """Whether there are cells without a record, whether a slot could still answer them or not."""
+        return any(cell not in self.answered and cell not in self.given_up for cell in self.ask.cells())
+
+    @property
     def done(self) -> bool:
         """Whether nothing is left that a slot could still do, by the last plan."""
         return not any(slot.held for slot in self._slots.values()) and not any(self._queues.values())
