@@ -175,7 +175,7 @@ def _run_missing(
         answered = journal.answered()
         costs = first_costs(run.sweep, run.items, run.folder.parent)
         worth_s = WORTH_S / engine.speed
-        schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s)
+        schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s, crew.slots)
         with Progress(console, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
             meters = Meters(run.sweep_id, cells=total, answered=len(answered))

@@ -52,7 +52,6 @@ class Dispatcher:
     problems: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     _streams: dict[Any, str] = field(default_factory=dict)
-    _back_by_s: dict[str, float] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _shown: float = field(default_factory=time.monotonic)
     _show_took_s: float = 0.0
@@ -82,27 +81,24 @@ class Dispatcher:
         """Whether cells are left, and a slot that could answer them may still come."""
         if self.schedule.present():
             return False
-        may_come = bool(self._back_by_s) or self._now_s() - self._somebody_s < _NOBODY_S
+        may_come = self.schedule.awaited or self._now_s() - self._somebody_s < _NOBODY_S
         return may_come and self.schedule.unanswered
 
     def _follow_cluster(self) -> None:
-        for slot, until_s in list(self._back_by_s.items()):
-            if self._now_s() > until_s:
-                del self._back_by_s[slot]
-                self._say(f"{slot} did not come back; its cells go to others")
-                self.schedule.lost(slot)
+        for slot in self.schedule.overdue(self._now_s()):
+            self._say(f"{slot} did not come back; its cells go to others")
         came, unfit = self.crew.newcomers()
         for slot in came:
-            self._back_by_s.pop(slot, None)
             self.schedule.joined(slot)
             self._say(f"{slot} joined")
         for slot, reason in unfit.items():
             self._say(f"{slot} was left out: {reason}")
+            self.schedule.reconsider()
         for slot, reason in self.schedule.unfit().items():
             self._note(f"{slot} is quarantined for the rest of this run: {reason}")
-            self.crew.quarantine(slot)
+            self.crew.stop_worker(slot)
             self.meters.lost(slot)
-            self.schedule.lost(slot)
+            self.schedule.quarantine(slot)
 
     def _give_orders(self, horizon_s: float) -> None:
         busy = set(self._streams.values())
@@ -204,7 +200,7 @@ class Dispatcher:
             return  # it was given up before its stream ended
         may_return = self.crew.lose(slot)
         wait = may_return and self.wait_s > 0
-        held = self.schedule.lost(slot, wait=wait)
+        held = self.schedule.lost(slot, wait=wait, until_s=self._now_s() + self.wait_s)
         # Ray's own first line names the actor alone.
         cause = getattr(error, "cause", None)
         why = f"{type(cause).__name__}: {first_line(cause)}" if cause else first_line(error)
@@ -212,7 +208,6 @@ class Dispatcher:
         self.meters.lost(slot)
         self.progress.doing(slot, "lost")
         if wait:
-            self._back_by_s[slot] = self._now_s() + self.wait_s
             self._say(f"its share waits {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
 
     def _release(self) -> None:
