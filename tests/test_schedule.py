@@ -69,6 +69,18 @@ def test_cells_of_a_lost_slot_go_to_others_unless_they_wait():
         assert made.done is False
 
 
+def test_cells_are_unanswered_until_each_has_a_record_whoever_is_there():
+    made = schedule(ask(1, 2), "a")
+    first, second = made.order("a", 0.0).cells
+    answer(made, "a", first)
+    made.lost("a")
+    made.refresh(1.0)
+    assert made.done
+    assert made.unanswered
+    made.record("a", second, tokens=0, took_s=1.0, failed=True)
+    assert not made.unanswered
+
+
 def test_an_engine_that_starts_and_never_answers_is_not_started_for_ever():
     made = schedule(ask(1, 2), "a")
     for _ in range(2):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import shlex
 import signal
 import sys
@@ -29,7 +27,8 @@ from farm.engines.sglang.command import default_python, engine_command, model_of
 from farm.errors import FarmError, InputError, JournalError
 from farm.paths import expand, results_root
 from farm.redaction import HIDDEN
-from farm.results.folder import ask_of, describe, export, write_items, write_json
+from farm.results.describe import ask_of, describe
+from farm.results.folder import ResultsFolder, newest_run
 from farm.results.journal import Journal
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item
@@ -101,20 +100,10 @@ def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
     everything = digest(item for name in sorted(items) for item in items[name])
     sweep_id = sweep.identity(everything)
     root = Path(expand(arguments.results)).absolute() if arguments.results else results_root()
-    newest = _newest_run(root, sweep_id)
+    newest = newest_run(root, sweep_id)
     number = 0 if newest is None else newest + arguments.fresh
     sweep_id = f"{sweep_id}.{number}" if number else sweep_id
     return Run(sweep, items, sweep_id, root / sweep_id, ask_of(sweep, items))
-
-
-def _newest_run(root: Path, sweep_id: str) -> int | None:
-    """Number of the newest run of a sweep: 0 is the folder of its id, N that with `.N` behind it."""
-    try:
-        names = [path.name for path in root.iterdir()]
-    except OSError:
-        return None  # there is none yet, or it is said when results are to be written
-    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", name) for name in names]
-    return max((int(match[1] or 0) for match in found if match), default=None)
 
 
 def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
@@ -126,9 +115,10 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         for variant in sweep.variants
     }
     summary = describe(sweep, run.sweep_id, run.items, commands)
+    results = ResultsFolder(run.folder)
     with Journal(run.folder) as journal:
-        write_json(run.folder / "sweep.json", summary)
-        write_items(run.folder / "items.parquet", run.items)
+        results.write_sweep(summary)
+        results.write_items(run.items)
         answered = journal.answered()
         total = sum(1 for _ in run.ask.cells())
         _say(console, f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}")
@@ -143,7 +133,7 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
             except KeyboardInterrupt:
                 interrupted = True
                 _say(console, "interrupted: results are being written, which takes some seconds")
-        export(run.folder, journal, summary)
+        results.export(journal, summary)
         missing = total - len(journal.answered())
         took = span(time.monotonic() - started)
     _say(console, f"{total - missing} / {total} cells answered, {took}")
@@ -185,12 +175,12 @@ def _run_missing(
         answered = journal.answered()
         costs = first_costs(run.sweep, run.items, run.folder.parent)
         worth_s = WORTH_S / engine.speed
-        schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s)
+        schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s, crew.slots)
         with Progress(console, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
             meters = Meters(run.sweep_id, cells=total, answered=len(answered))
             wait_s = engine.lost_node_wait_s
-            dispatcher = Dispatcher(schedule, crew, journal, progress, run.folder, wait_s, show, meters)
+            dispatcher = Dispatcher(schedule, crew, journal, progress, ResultsFolder(run.folder), wait_s, show, meters)
             dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
             dispatcher.run()
         return dispatcher.problems, dispatcher.failed
@@ -200,7 +190,7 @@ def _run_missing(
 
 def _show_in_mlflow(run: Run, journal: Journal, summary: dict[str, Any], console: Console) -> None:
     """Let MLflow show what there is of a sweep that still runs."""
-    export(run.folder, journal, summary)
+    ResultsFolder(run.folder).export(journal, summary)
     _track(run, console, running=True)
 
 
@@ -218,18 +208,13 @@ def _track(run: Run, console: Console, *, running: bool) -> str | None:
 
 def _show_comparison(run: Run, console: Console) -> None:
     # Late for the same reason: pandas and the statistics.
-    import pandas as pd
-
     from farm.compare import compare
+    from farm.compare.load import load
     from farm.report import terminal
 
-    records = pd.read_parquet(run.folder / "requests.parquet")
     try:
-        sweep, engines = (
-            json.loads((run.folder / name).read_text(encoding="utf-8")) for name in ("sweep.json", "engines.json")
-        )
-        items = pd.read_parquet(run.folder / "items.parquet")
-        terminal.render(compare(records, sweep, engines, items), console)
+        found = load(run.folder)
+        terminal.render(compare(found.records, found.sweep, found.engines, found.items), console)
     except InputError as error:
         _say(console, f"no comparison: {error}")
 

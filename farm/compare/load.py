@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterable
@@ -11,16 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from farm.errors import InputError
 from farm.paths import farm_home, results_root
+from farm.results.folder import SHARED, ResultsFolder, begins, find
 
-RECORDS: Final = "requests.parquet"
-JOURNAL: Final = "journal.sqlite"
-EXTRAS: Final = ("sweep.json", "engines.json", "items.parquet")
 _HEAVY: Final = ("chunk_times_s", "chunk_tokens", "output_text")
 _TRACKING_TIMEOUT_S: Final = 10
 
@@ -37,76 +31,27 @@ class Results:
 
     def texts(self, item_ids: Iterable[str]) -> pd.DataFrame:
         """The output texts of a few items: workload, variant, item_id, repeat, output_text."""
-        source = ds.dataset(self.folder / RECORDS)
-        wanted = ["workload", "variant", "item_id", "repeat", "output_text"]
-        if "output_text" not in source.schema.names:
-            return pd.DataFrame(columns=wanted)
-        chosen = pa.array(list(item_ids), source.schema.field("item_id").type)
-        found: pd.DataFrame = source.to_table(columns=wanted, filter=ds.field("item_id").isin(chosen)).to_pandas()
+        found: pd.DataFrame = ResultsFolder(self.folder).texts(item_ids).to_pandas()
         return found
 
 
 def load(folder: Path) -> Results:
     """Read a results folder; only the records are required."""
-    path = folder / RECORDS
-    if not path.is_file() and (folder / JOURNAL).is_file():
-        raise InputError(_without_table(folder))
-    if not path.is_file():
-        raise InputError(f"{folder} holds no {RECORDS}; give --results the folder that a sweep printed at its end.")
-    try:
-        names = pq.read_schema(path).names
-        table = pq.read_table(path, columns=[name for name in names if name not in _HEAVY])
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a readable Parquet table: {error}.") from error
-    items = folder / "items.parquet"
+    results = ResultsFolder(folder)
+    items = results.items()
     return Results(
         folder=folder,
-        records=table.to_pandas(),
-        sweep=_json(folder / "sweep.json", dict),
-        engines=_json(folder / "engines.json", list),
-        items=pd.read_parquet(items) if items.is_file() else None,
+        records=results.records(without=_HEAVY).to_pandas(),
+        sweep=results.sweep(),
+        engines=results.engines(),
+        items=None if items is None else items.to_pandas(),
     )
-
-
-def _json(path: Path, kind: type) -> Any:
-    if not path.is_file():
-        return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON: {error}.") from error
-    if not isinstance(value, kind):
-        raise InputError(f"{path} holds a {type(value).__name__}, not a {kind.__name__}.")
-    return value
 
 
 def local_folder(sweep_id: str | None) -> Path | None:
     """The folder of a sweep under the farm's results: by id or unique prefix, the newest without one."""
-    root = results_root()
-    folders = [path for path in root.iterdir() if (path / RECORDS).is_file()] if root.is_dir() else []
-    if sweep_id is None:
-        return max(folders, key=_age, default=None)
-    exact = [path for path in folders if path.name == sweep_id]
-    found = exact or [path for path in folders if _begins(path.name, sweep_id)]
-    if not found and sweep_id and (root / sweep_id / JOURNAL).is_file():
-        raise InputError(_without_table(root / sweep_id))
-    if len(found) > 1:
-        raise InputError(f"{sweep_id} fits several sweeps: {', '.join(sorted(path.name for path in found))}.")
-    return found[0] if found else None
-
-
-def _begins(whole: str, begun: str) -> bool:
-    """Whether an id is meant by its beginning; the later runs of a sweep, `ID.1` and so on, are other sweeps."""
-    return whole.startswith(begun) and not whole[len(begun) :].startswith(".")
-
-
-def _without_table(folder: Path) -> str:
-    """What to do about a sweep whose journal is there and whose table is not."""
-    return f"{folder} holds no {RECORDS}, but its journal: python -m farm.tracking sync {folder.name} writes it again."
-
-
-def _age(folder: Path) -> float:
-    return max((folder / name).stat().st_mtime for name in (RECORDS, "sweep.json") if (folder / name).is_file())
+    found = find(results_root(), sweep_id)
+    return None if found is None else found.path
 
 
 def default_tracking_uri() -> str | None:
@@ -132,7 +77,7 @@ def download(sweep_id: str | None, uri: str, into: Path) -> Path:
         if run is None:
             raise InputError(f"{uri} knows no sweep {sweep_id or ''}".rstrip() + "; nor does this machine.")
         listed = {one.path for one in client.list_artifacts(run)}
-        for name in (RECORDS, *EXTRAS):
+        for name in SHARED:
             if name in listed:
                 client.download_artifacts(run, name, str(into))
     except (MlflowException, OSError) as error:
@@ -147,7 +92,7 @@ def _parent_run(client: Any, sweep_id: str | None) -> str | None:
     parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     if sweep_id:
         named = [run for run in parents if run.data.tags["farm.sweep_id"] == sweep_id]
-        parents = named or [run for run in parents if _begins(run.data.tags["farm.sweep_id"], sweep_id)]
+        parents = named or [run for run in parents if begins(run.data.tags["farm.sweep_id"], sweep_id)]
     ids = {run.data.tags["farm.sweep_id"] for run in parents}
     if sweep_id and len(ids) > 1:
         raise InputError(f"{sweep_id} fits several sweeps: {', '.join(sorted(ids))}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import ray
@@ -17,7 +16,7 @@ from farm.driver.workers import Crew
 from farm.engines.base import Phase
 from farm.errors import first_line
 from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, StintFailed
-from farm.results.folder import write_file
+from farm.results.folder import ResultsFolder
 from farm.results.journal import Journal
 from farm.results.record import Record
 
@@ -46,14 +45,13 @@ class Dispatcher:
     crew: Crew
     journal: Journal
     progress: Progress
-    folder: Path
+    folder: ResultsFolder
     wait_s: float
     show: Callable[[], None]
     meters: Meters
     problems: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     _streams: dict[Any, str] = field(default_factory=dict)
-    _back_by_s: dict[str, float] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _shown: float = field(default_factory=time.monotonic)
     _show_took_s: float = 0.0
@@ -83,27 +81,24 @@ class Dispatcher:
         """Whether cells are left, and a slot that could answer them may still come."""
         if self.schedule.present():
             return False
-        unanswered = self.progress.total > len(self.schedule.answered) + len(self.schedule.given_up)
-        return unanswered and (bool(self._back_by_s) or self._now_s() - self._somebody_s < _NOBODY_S)
+        may_come = self.schedule.awaited or self._now_s() - self._somebody_s < _NOBODY_S
+        return may_come and self.schedule.unanswered
 
     def _follow_cluster(self) -> None:
-        for slot, until_s in list(self._back_by_s.items()):
-            if self._now_s() > until_s:
-                del self._back_by_s[slot]
-                self._say(f"{slot} did not come back; its cells go to others")
-                self.schedule.lost(slot)
+        for slot in self.schedule.overdue(self._now_s()):
+            self._say(f"{slot} did not come back; its cells go to others")
         came, unfit = self.crew.newcomers()
         for slot in came:
-            self._back_by_s.pop(slot, None)
             self.schedule.joined(slot)
             self._say(f"{slot} joined")
         for slot, reason in unfit.items():
             self._say(f"{slot} was left out: {reason}")
+            self.schedule.reconsider()
         for slot, reason in self.schedule.unfit().items():
             self._note(f"{slot} is quarantined for the rest of this run: {reason}")
-            self.crew.quarantine(slot)
+            self.crew.stop_worker(slot)
             self.meters.lost(slot)
-            self.schedule.lost(slot)
+            self.schedule.quarantine(slot)
 
     def _give_orders(self, horizon_s: float) -> None:
         busy = set(self._streams.values())
@@ -189,15 +184,8 @@ class Dispatcher:
         return replace(record, moved=True) if any(answered.get(each, slot) != slot for each in partners) else record
 
     def _note_engine(self, slot: str, report: EngineReport) -> None:
-        values = dict(report.values)
-        if report.log is not None:
-            place = self.folder / "engines" / f"{report.engine_id}.log"
-            write_file(place, report.log.encode())
-            values["log"] = str(place.relative_to(self.folder))
-        if report.telemetry is not None:
-            table = self.folder / "engines" / f"{report.engine_id}.telemetry.parquet"
-            write_file(table, report.telemetry)
-            values["telemetry"] = str(table.relative_to(self.folder))
+        kept = self.folder.write_engine(report.engine_id, log=report.log, telemetry=report.telemetry)
+        values = dict(report.values) | kept
         self.journal.note_engine(report.engine_id, values)
         self.meters.engine(values)
 
@@ -212,7 +200,7 @@ class Dispatcher:
             return  # it was given up before its stream ended
         may_return = self.crew.lose(slot)
         wait = may_return and self.wait_s > 0
-        held = self.schedule.lost(slot, wait=wait)
+        held = self.schedule.lost(slot, wait=wait, until_s=self._now_s() + self.wait_s)
         # Ray's own first line names the actor alone.
         cause = getattr(error, "cause", None)
         why = f"{type(cause).__name__}: {first_line(cause)}" if cause else first_line(error)
@@ -220,7 +208,6 @@ class Dispatcher:
         self.meters.lost(slot)
         self.progress.doing(slot, "lost")
         if wait:
-            self._back_by_s[slot] = self._now_s() + self.wait_s
             self._say(f"its share waits {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
 
     def _release(self) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from statistics import mean
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
 from farm.driver.costs import Costs, Place
+from farm.errors import InputError
+from farm.results.folder import ResultsFolder, tables_in
 from farm.spec.models import Sweep
 from farm.types import CellKey, Item
 from farm.workloads.items import digest
@@ -44,15 +45,15 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
     prior_s = {name: seconds / speed for name, seconds in _prior_cell_s(sweep, items).items()}
     start_s = SPARK_START_S / speed if sweep.engine.device == "cuda" else None
     costs = Costs(tokens, lengths, prior_s, start_s)
-    for folder, described in _earlier(sweep, items, results):
-        _learn(costs, folder, described, sweep, items)
+    for folder, names in _earlier(sweep, items, results):
+        _learn(costs, folder, names, sweep, items)
     return costs
 
 
 def _prior_cell_s(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> dict[str, float]:
     """Seconds of a cell of each workload at the published baseline's speed."""
     return {
-        name: sum(_prior_item_s(item, workload.published_answer_s) for item in items[name]) / len(items[name])
+        name: mean(_prior_item_s(item, workload.published_answer_s) for item in items[name])
         for name, workload in sweep.workloads.items()
     }
 
@@ -65,50 +66,45 @@ def _prior_item_s(item: Item, published_s: float | None) -> float:
     return limit / 2 * SPARK_TPOT_S if published_s is None else published_s
 
 
-def _earlier(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """The newest sweeps that served the same model and share a workload with this one, oldest first."""
+def _earlier(
+    sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
+) -> list[tuple[ResultsFolder, Mapping[str, str]]]:
+    """The newest sweeps that served the same model and share a workload with this one, oldest first, each with its
+    names of the workloads by digest."""
     asked = {digest(entries) for entries in items.values()}
-    found: list[tuple[Path, dict[str, Any]]] = []
-    folders = sorted(results.glob("*/requests.parquet"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for table in folders:
+    found: list[tuple[ResultsFolder, Mapping[str, str]]] = []
+    for folder in reversed(tables_in(results)):
         try:
-            described = json.loads((table.parent / "sweep.json").read_text(encoding="utf-8"))
-            digests = {entry["digest"] for entry in described["workloads"].values()}
+            described = folder.sweep() or {}
+            names = {str(entry["digest"]): name for name, entry in described["workloads"].items()}
             same = described["model"] == sweep.model.path and described["label"] == sweep.label
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (InputError, KeyError, TypeError, AttributeError):
             continue  # not a sweep of ours: nothing to learn there
-        if same and digests & asked:
-            found.append((table.parent, described))
+        if same and names.keys() & asked:
+            found.append((folder, names))
         if len(found) == _EARLIER_SWEEPS:
             break
     return found[::-1]
 
 
 def _learn(
-    costs: Costs, folder: Path, described: Mapping[str, Any], sweep: Sweep, items: Mapping[str, Sequence[Item]]
+    costs: Costs, folder: ResultsFolder, names: Mapping[str, str], sweep: Sweep, items: Mapping[str, Sequence[Item]]
 ) -> None:
-    names = {entry["digest"]: name for name, entry in described["workloads"].items()}
     here = {names[key]: name for name, entries in items.items() if (key := digest(entries)) in names}
-    try:
-        batches = pq.ParquetFile(folder / "requests.parquet").iter_batches(_EARLIER_RECORDS, columns=_COLUMNS)
-        # The first batch of any sweep says enough, and a table of millions would fill the driver's memory.
-        rows = next(batches).to_pylist()
-    except (OSError, ValueError, StopIteration):
-        return
-    for row in rows:
-        if row["workload"] in here and row["latency_s"] is not None:
-            cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
-            costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / sweep.engine.speed)
-    _learn_starts(costs, folder, sweep)
+    with suppress(InputError):
+        # The first records of any sweep say enough.
+        for row in folder.first_records(_COLUMNS, _EARLIER_RECORDS):
+            if row["workload"] in here and row["latency_s"] is not None:
+                cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
+                costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / sweep.engine.speed)
+        _learn_starts(costs, folder.engines() or [], sweep)
 
 
-def _learn_starts(costs: Costs, folder: Path, sweep: Sweep) -> None:
-    try:
-        engines = json.loads((folder / "engines.json").read_text(encoding="utf-8"))
-        # An emulated start's own seconds are its model's; the others are those until the first measured request.
-        name = "start_s" if sweep.engine.kind == "emulated" else "ready_s"
-        starts = [(str(one["variant"]), float(one[name])) for one in engines if one.get(name) is not None]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return
-    for variant, took_s in starts:
-        costs.learn_earlier_start(variant, took_s / sweep.engine.speed)
+def _learn_starts(costs: Costs, engines: Sequence[Mapping[str, Any]], sweep: Sweep) -> None:
+    # An emulated start's own seconds are its model's; the others are those until the first measured request.
+    name = "start_s" if sweep.engine.kind == "emulated" else "ready_s"
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        for variant, took_s in [
+            (str(one["variant"]), float(one[name])) for one in engines if one.get(name) is not None
+        ]:
+            costs.learn_earlier_start(variant, took_s / sweep.engine.speed)

@@ -7,6 +7,7 @@ enough of them to have no pause between two requests.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Final
 
 from farm.driver.costs import Costs
 from farm.driver.plan import Design, Plan, Position, make_plan
+from farm.driver.slots import SlotLife, Slots, SlotState
 from farm.types import CellGrid, CellKey
 
 # Seconds of work that a slot holds beside the cells that run.
@@ -61,27 +63,12 @@ Order = Start | Feed | Finish
 
 
 @dataclass
-class _Slot:
-    """What is known of a slot that is there."""
-
-    place: int
-    variant: str | None = None  # of the engine that starts or runs
-    ordered_s: float = 0.0  # when that engine was ordered
-    ready: bool = False
-    since_s: float = 0.0  # when it became ready, or gave its last record
-    finishing: bool = False
-    records: int = 0  # of the engine that runs
-    held: dict[CellKey, None] = field(default_factory=dict)  # handed out, in this order
-    left: set[str] = field(default_factory=set)
-    away: bool = False  # lost, and its cells wait for it
-
-
-@dataclass
 class Schedule:
     """The cells of a sweep and the slots that answer them.
 
     Attributes:
         answered: cells with an answer, and the slot that gave it.
+        slots: where each slot stands.
         given_up: cells whose record is an error.
         concurrency: cells that one engine answers at a time.
         worth_s: seconds by which the sweep must end earlier for a pair to be broken.
@@ -93,9 +80,8 @@ class Schedule:
     answered: dict[CellKey, str]
     concurrency: int = 1
     worth_s: float = WORTH_S
+    slots: Slots = field(default_factory=Slots)
     given_up: set[CellKey] = field(default_factory=set)
-    _slots: dict[str, _Slot] = field(default_factory=dict)
-    _places: dict[str, int] = field(default_factory=dict)
     _barred: set[tuple[str, str]] = field(default_factory=set)
     _failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     _works: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -112,16 +98,13 @@ class Schedule:
 
     def joined(self, slot: str) -> None:
         """A slot is there, for the first time or again."""
-        place = self._places.setdefault(slot, len(self._places))
-        self._slots[slot] = _Slot(place)
+        self.slots.join(slot)
         self._stale = True
 
     def started(self, slot: str, took_s: float) -> None:
         """The engine that was ordered is ready, or one that took its place when it died."""
-        state = self._slots.get(slot)
-        if state is not None and state.variant is not None and not state.ready:
-            state.ready = True
-            state.since_s = self._now_s
+        state = self.slots[slot]
+        if state.become_ready(self._now_s) and state.variant is not None:
             self.costs.learn_start(state.variant, took_s)
 
     def record(self, slot: str, cell: CellKey, *, tokens: int, took_s: float, failed: bool) -> None:
@@ -132,8 +115,8 @@ class Schedule:
             self.given_up.discard(cell)
             self.answered[cell] = slot
             self.costs.learn(cell, slot, tokens, took_s)
-        state = self._slots.get(slot)
-        if state is not None:
+        state = self.slots[slot]
+        if state.there:
             state.held.pop(cell, None)
             state.since_s = self._now_s
             state.records += 1
@@ -147,8 +130,8 @@ class Schedule:
         """The stint failed and will end; `hopeless` when another try would fail in the same way, and `tried` the
         attempts so far of cells that were asked and have no record."""
         self._tried.update(tried or {})
-        state = self._slots.get(slot)
-        if state is None or state.variant is None:
+        state = self.slots[slot]
+        if state.variant is None:
             return
         if state.records == 0:
             self._failures[slot, state.variant] += _START_TRIES if hopeless else 1
@@ -161,7 +144,7 @@ class Schedule:
         strikes: dict[str, int] = defaultdict(int)
         failed: dict[str, list[str]] = defaultdict(list)
         for (slot, variant), count in self._failures.items():
-            if slot in self._slots and self._works[variant] - {slot}:
+            if self.slots[slot].there and self._works[variant] - {slot}:
                 strikes[slot] += count
                 failed[slot].append(variant)
         named = [slot for slot, count in strikes.items() if count >= _STRIKES][: max(0, len(self.present()) - 1)]
@@ -169,36 +152,55 @@ class Schedule:
 
     def ended(self, slot: str) -> None:
         """The slot's engine is stopped; cells that it still held are open again."""
-        state = self._slots.get(slot)
-        if state is None:
-            return
-        if state.variant is not None and state.ready:
-            state.left.add(state.variant)
-        self._slots[slot] = _Slot(state.place, left=state.left)
-        if state.held:
+        if self.slots[slot].end():
             self._stale = True
 
-    def lost(self, slot: str, *, wait: bool = False) -> int:
-        """A slot is gone; returns the number of cells it held. With `wait`, its share stays its own until it comes back
-        or is lost for good."""
-        state = self._slots.pop(slot, None)
-        if state is None:
+    def lost(self, slot: str, *, wait: bool = False, until_s: float = math.inf) -> int:
+        """A slot is gone; returns the number of cells it held. With `wait`, its share stays its own until it comes
+        back, or until that time (see `overdue`)."""
+        state = self.slots[slot]
+        if not state.there:
             return 0
-        if wait:
-            self._slots[slot] = _Slot(state.place, away=True)
-        if state.ready:
+        measured = state.ready
+        return self._freed(state.lose(until_s if wait else None), measured=measured)
+
+    def quarantine(self, slot: str) -> None:
+        """Use a slot no longer in this run."""
+        state = self.slots[slot]
+        measured = state.ready
+        self._freed(state.leave_out(), measured=measured)
+
+    def reconsider(self) -> None:
+        """Slots were left out before they could join: nobody waits for them any more."""
+        self._stale = True
+
+    def overdue(self, now_s: float) -> list[str]:
+        """The slots that did not come back in time; their cells go to others from now on."""
+        late = [name for name, slot in self.slots.sharing().items() if slot.away and now_s > slot.back_by_s]
+        for name in late:
+            self.slots[name].lose(None)
+            self._stale = True
+        return late
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a lost slot's share waits for its return."""
+        return any(slot.away for slot in self.slots.sharing().values())
+
+    def _freed(self, held: Mapping[CellKey, None], *, measured: bool) -> int:
+        if measured:
             # What was tried before is asked alone, once those before it are answered.
-            fresh = takewhile(lambda cell: cell not in self._tried, state.held)
-            for cell in list(islice(fresh, self.concurrency)) or list(state.held)[:1]:
+            fresh = takewhile(lambda cell: cell not in self._tried, held)
+            for cell in list(islice(fresh, self.concurrency)) or list(held)[:1]:
                 self._tried[cell] = self._tried.get(cell, 0) + 1
         self._stale = True
-        return len(state.held)
+        return len(held)
 
     # What follows.
 
     def present(self) -> list[str]:
         """Slots that can be given orders."""
-        return [name for name, slot in self._slots.items() if not slot.away]
+        return list(self.slots.there())
 
     def refresh(self, now_s: float) -> None:
         """Make the plan anew if what happened asks for it.
@@ -219,16 +221,16 @@ class Schedule:
             now_s: as in `refresh`.
             horizon_s: seconds of work that the slot should hold.
         """
-        state = self._slots[slot]
-        if state.finishing:
+        state = self.slots[slot]
+        if state.state is SlotState.FINISHING:
             return None
-        if state.variant is None:
+        if not state.has_engine:
             return self._start(slot, state, now_s, horizon_s)
         cells = self._hand_out(slot, state, horizon_s)
         if cells:
             return Feed(cells, self._tried_of(cells))
         if not state.held and self._must_move_on(slot, state, now_s):
-            state.finishing = True
+            state.finish()
             return Finish()
         return None
 
@@ -238,21 +240,27 @@ class Schedule:
         return self._length_s
 
     @property
+    def unanswered(self) -> bool:
+        """Whether there are cells without a record, whether a slot could still answer them or not."""
+        return any(cell not in self.answered and cell not in self.given_up for cell in self.ask.cells())
+
+    @property
     def done(self) -> bool:
         """Whether nothing is left that a slot could still do, by the last plan."""
-        return not any(slot.held for slot in self._slots.values()) and not any(self._queues.values())
+        return not any(slot.held for slot in self.slots.there().values()) and not any(self._queues.values())
 
     def _replan(self, now_s: float) -> None:
         taken: dict[CellKey, str] = dict(self.answered)
-        for name, slot in self._slots.items():
+        sharing = self.slots.sharing()
+        for name, slot in sharing.items():
             taken.update(dict.fromkeys(slot.held, name))
         taken.update(dict.fromkeys(self.given_up, ""))
         self.costs.under_way(
-            (next(iter(slot.held)), now_s - slot.since_s) for slot in self._slots.values() if slot.ready and slot.held
+            (next(iter(slot.held)), now_s - slot.since_s) for slot in sharing.values() if slot.ready and slot.held
         )
         positions: Mapping[str, Position] = {
             name: Position(slot.place, slot.variant, frozenset(slot.left), self._busy_s(name, slot, now_s), slot.away)
-            for name, slot in self._slots.items()
+            for name, slot in sharing.items()
         }
         self._plan = make_plan(
             self.ask,
@@ -274,23 +282,23 @@ class Schedule:
         self._since_plan = 0
         self._open = sum(map(len, self._queues.values()))
 
-    def _busy_s(self, name: str, state: _Slot, now_s: float) -> float:
+    def _busy_s(self, name: str, state: SlotLife, now_s: float) -> float:
         """Seconds of what a slot has begun: the rest of an engine's start, and the cells that it holds."""
         starting_s = 0.0
         if state.variant is not None and not state.ready:
             starting_s = max(0.0, self.costs.start_s(state.variant) - (now_s - state.ordered_s))
         return starting_s + self._held_s(name, state)
 
-    def _held_s(self, name: str, state: _Slot) -> float:
+    def _held_s(self, name: str, state: SlotLife) -> float:
         """Predicted seconds of the cells that a slot holds, by what is known now."""
         return sum(map(self.costs.cell_s, state.held)) * self.costs.slowness(name)
 
-    def _start(self, slot: str, state: _Slot, now_s: float, horizon_s: float) -> Start | None:
+    def _start(self, slot: str, state: SlotLife, now_s: float, horizon_s: float) -> Start | None:
         variant = self._next_variant(slot)
         if variant is None:
             return None
         expected = tuple(reversed(self._queues[slot, variant]))
-        state.variant, state.ordered_s = variant, now_s
+        state.order(variant, now_s)
         cells = self._hand_out(slot, state, horizon_s)
         return Start(variant, expected, cells, self._tried_of(cells))
 
@@ -301,7 +309,7 @@ class Schedule:
         stints = self._plan.stints.get(slot, ())
         return next((s.variant for s in stints if s.variant != but and self._queues.get((slot, s.variant))), None)
 
-    def _hand_out(self, slot: str, state: _Slot, horizon_s: float) -> tuple[CellKey, ...]:
+    def _hand_out(self, slot: str, state: SlotLife, horizon_s: float) -> tuple[CellKey, ...]:
         assert state.variant is not None
         queue = self._queues.get((slot, state.variant), [])
         held_s = self._held_s(slot, state)
@@ -313,7 +321,7 @@ class Schedule:
             handed.append(cell)
         return tuple(handed)
 
-    def _must_move_on(self, slot: str, state: _Slot, now_s: float) -> bool:
+    def _must_move_on(self, slot: str, state: SlotLife, now_s: float) -> bool:
         """Whether an engine that holds nothing is in the way of another variant, by a plan of this moment."""
         if self._next_variant(slot, but=state.variant) is None:
             return False

@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import farm
 from farm.driver.prometheus import EngineMeters
+from farm.driver.slots import Slots
 from farm.errors import InputError, first_line
 from farm.node.messages import Answered, Assignment, Event
 from farm.node.slot import EngineSlot
@@ -25,8 +26,6 @@ from farm.types import CellKey
 
 _CHECK_TIMEOUT_S: Final = 120.0
 _LOOK_EVERY_S: Final = 5.0
-# A slot whose worker dies this often is not used again in the same run.
-_LIVES: Final = 5
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,7 @@ class Crew:
         """`limit` is the most slots to use at a time; null is all of them."""
         self.workers: dict[str, Any] = {}
         self._engine, self._assignment_ref, self._limit = engine, assignment_ref, limit
-        self._deaths: Counter[str] = Counter()  # by slot and node: a machine that was started anew has a new life
-        self._out: set[str] = set()
+        self.slots = Slots()
         self._slots: dict[str, Slot] = {}
         self._checking: dict[Any, tuple[str, Any]] = {}
         self._looked_s = time.monotonic()
@@ -185,7 +183,8 @@ class Crew:
                 "the node's CPUs or GPUs are taken by another job"
             )
         self._checking.clear()
-        self._out |= unfit.keys()
+        for name in unfit:
+            self.slots[name].leave_out()
         if not self.workers:
             raise InputError(next(iter(unfit.values())))
         # In the order of their names, whoever answered first: it is the order of the rotation.
@@ -199,36 +198,31 @@ class Crew:
         """
         if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = time.monotonic()
-            busy = {*self.workers, *self._out, *(name for name, _ in self._checking.values())}
+            busy = {*self.workers, *(name for name, _ in self._checking.values())}
             try:
                 slots = find_slots(self._engine)
             except InputError:
                 slots = []  # nobody is there at the moment
             room = len(slots) if self._limit is None else self._limit - len(self.workers) - len(self._checking)
-            fit = [slot for slot in slots if slot.name not in busy and self._deaths[_life(slot)] < _LIVES]
+            fit = [slot for slot in slots if slot.name not in busy and self.slots.may_join(slot.name, _life(slot))]
             for slot in fit[: max(0, room)]:
                 self._check(slot)
         return self._checked(timeout_s=0.0)
 
     def lose(self, name: str) -> bool:
         """A slot's worker is gone or given up for now; returns whether the slot may come back."""
-        self._end(name)
-        self._deaths[_life(self._slots[name])] += 1
-        return self._deaths[_life(self._slots[name])] < _LIVES
-
-    def quarantine(self, name: str) -> None:
-        """Use a slot no longer in this run."""
-        self._out.add(name)
-        self._end(name)
+        self.stop_worker(name)
+        return self.slots.died(name, _life(self._slots[name]))
 
     def stop(self) -> None:
         """End all workers; each one's engine ends with it."""
         for name in list(self.workers):
-            self._end(name)
+            self.stop_worker(name)
         for _, worker in self._checking.values():
             ray.kill(worker)
 
-    def _end(self, name: str) -> None:
+    def stop_worker(self, name: str) -> None:
+        """End a worker; its engine ends with it."""
         worker = self.workers.pop(name, None)
         if worker is not None:
             ray.kill(worker)
@@ -249,12 +243,12 @@ class Crew:
             try:
                 ray.get(reference)
             except ray.exceptions.RayTaskError as error:
-                self._out.add(name)
+                self.slots[name].leave_out()
                 unfit[name] = str(error.cause)
                 ray.kill(worker)
             except ray.exceptions.RayError as error:
                 # The node went away again, or is not quite gone yet; it may be tried later.
-                self._deaths[_life(self._slots[name])] += 1
+                self.slots.died(name, _life(self._slots[name]))
                 unfit[name] = f"its worker did not start: {first_line(error)}"
             else:
                 self.workers[name] = worker

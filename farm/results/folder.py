@@ -1,78 +1,235 @@
-"""A sweep's results folder: the files that comparisons, reports and MLflow are made from. All but the journal can be
-made again at any time."""
+"""A sweep's results folder: the one place that knows its files, finds it, reads it and writes it.
+
+requests.parquet  every record: the table that comparisons are made from
+sweep.json        what was asked, see `farm.results.describe`
+engines.json      what is known of each engine
+items.parquet     what was asked, as a reader of the report sees it
+engines/          each engine's log and its GPU's readings
+journal.sqlite    the truth; the other files are made from it and can be made again at any time
+
+Every file is replaced at once: a reader sees the old one or the new one, never a part.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+import re
+import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-import farm
-from farm.errors import JournalError
-from farm.redaction import masked
-from farm.results.journal import Journal
-from farm.spec.models import Sweep
-from farm.types import CellGrid, Item
-from farm.workloads.items import digest
+from farm.errors import InputError, JournalError
+from farm.results.journal import JOURNAL, Journal
+from farm.types import Item
+
+RECORDS: Final = "requests.parquet"
+SWEEP: Final = "sweep.json"
+ENGINES: Final = "engines.json"
+ITEMS: Final = "items.parquet"
+SHARED: Final = (RECORDS, SWEEP, ENGINES, ITEMS)
+"""What a comparison elsewhere needs; only the records are required."""
 
 
-def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
-    """What the sweep asks, by names."""
-    return CellGrid(
-        variants=tuple(variant.name for variant in sweep.variants),
-        items={name: tuple(item.item_id for item in items[name]) for name in sweep.workloads},
-        repeats={name: workload.repeats for name, workload in sweep.workloads.items()},
-    )
+@dataclass(frozen=True)
+class ResultsFolder:
+    """The folder of one sweep; it need not be there yet."""
+
+    path: Path
+
+    @property
+    def has_records(self) -> bool:
+        """The table of the records is there."""
+        return (self.path / RECORDS).is_file()
+
+    @property
+    def has_sweep(self) -> bool:
+        """It says what was asked."""
+        return (self.path / SWEEP).is_file()
+
+    @property
+    def has_journal(self) -> bool:
+        """The journal is there; results that came from another machine may have none."""
+        return (self.path / JOURNAL).is_file()
+
+    def changed_s(self, *names: str) -> float:
+        """When the newest of these files was written."""
+        return max((self.path / name).stat().st_mtime for name in names if (self.path / name).is_file())
+
+    def sweep(self) -> dict[str, Any] | None:
+        """What was asked.
+
+        Raises:
+            InputError: the file is broken; so for the other readers.
+        """
+        value: dict[str, Any] | None = self._json(SWEEP, dict)
+        return value
+
+    def engines(self) -> list[dict[str, Any]] | None:
+        """What is known of each engine."""
+        value: list[dict[str, Any]] | None = self._json(ENGINES, list)
+        return value
+
+    def items(self) -> pa.Table | None:
+        """What was asked, item by item: workload, item_id, prompt, gold."""
+        return self._table(ITEMS) if (self.path / ITEMS).is_file() else None
+
+    def records(self, *, without: Collection[str] = ()) -> pa.Table:
+        """All records, apart from some columns."""
+        if not self.has_records and self.has_journal:
+            raise InputError(self.without_table)
+        if not self.has_records:
+            raise InputError(
+                f"{self.path} holds no {RECORDS}; give --results the folder that a sweep printed at its end."
+            )
+        return self._table(RECORDS, without)
+
+    def first_records(self, columns: Sequence[str], most: int) -> list[dict[str, Any]]:
+        """Some columns of the first records: of a table of millions, all would fill the memory."""
+        try:
+            rows: list[dict[str, Any]] = next(
+                pq.ParquetFile(self.path / RECORDS).iter_batches(most, columns=list(columns))
+            ).to_pylist()
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.path / RECORDS} is not a readable Parquet table: {error}.") from error
+        except StopIteration:
+            return []
+        return rows
+
+    def texts(self, item_ids: Iterable[str]) -> pa.Table:
+        """The output texts of a few items: workload, variant, item_id, repeat, output_text."""
+        source = ds.dataset(self.path / RECORDS)
+        wanted = ["workload", "variant", "item_id", "repeat", "output_text"]
+        if "output_text" not in source.schema.names:
+            return pa.table({name: [] for name in wanted})
+        chosen = pa.array(list(item_ids), source.schema.field("item_id").type)
+        return source.to_table(columns=wanted, filter=ds.field("item_id").isin(chosen))
+
+    def require(self, *names: str) -> None:
+        """Raise InputError when one of these files is missing."""
+        for name in names:
+            if not (self.path / name).is_file():
+                raise InputError(f"{self.path / name} is missing: give the results folder of a sweep")
+
+    @property
+    def without_table(self) -> str:
+        """What to do about a sweep whose journal is there and whose table is not."""
+        again = f"python -m farm.tracking sync {self.path.name} writes it again."
+        return f"{self.path} holds no {RECORDS}, but its journal: {again}"
+
+    def write_sweep(self, described: Mapping[str, Any]) -> None:
+        """Write what is asked.
+
+        Raises:
+            JournalError: it cannot be written; so for the other writers.
+        """
+        write_json(self.path / SWEEP, dict(described))
+
+    def write_items(self, items: Mapping[str, Sequence[Item]]) -> None:
+        """Write what is asked, item by item."""
+        rows = [
+            {"workload": name, "item_id": item.item_id, "prompt": item.shown_prompt, "gold": item.gold}
+            for name, entries in items.items()
+            for item in entries
+        ]
+        columns = ("workload", "item_id", "prompt", "gold")
+        content = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in columns])), content)
+        write_file(self.path / ITEMS, content.getvalue())
+
+    def export(self, journal: Journal, described: Mapping[str, Any]) -> None:
+        """Bring all derived files up to the journal."""
+        journal.write_parquet(self.path / RECORDS)
+        write_json(self.path / ENGINES, journal.engines())
+        self.write_sweep(described)
+
+    def write_engine(self, engine_id: str, *, log: str | None, telemetry: bytes | None) -> dict[str, str]:
+        """Keep an engine's log and its GPU's readings; returns where, as fields of its report."""
+        kept = {"log": (".log", None if log is None else log.encode()), "telemetry": (".telemetry.parquet", telemetry)}
+        places: dict[str, str] = {}
+        for name, (ending, content) in kept.items():
+            if content is not None:
+                place = self.path / "engines" / f"{engine_id}{ending}"
+                write_file(place, content)
+                places[name] = str(place.relative_to(self.path))
+        return places
+
+    def share(self, into: Path, sweep: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> None:
+        """Make a folder that a comparison elsewhere can read: the same tables, with these descriptions."""
+        for name in (RECORDS, ITEMS):
+            shutil.copyfile(self.path / name, into / name)
+        write_json(into / SWEEP, sweep)
+        write_json(into / ENGINES, engines)
+
+    def _json(self, name: str, kind: type) -> Any:
+        path = self.path / name
+        if not path.is_file():
+            return None
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error}.") from error
+        except ValueError as error:
+            raise InputError(f"{path} is not valid JSON: {error}.") from error
+        if not isinstance(value, kind):
+            raise InputError(f"{path} holds a {type(value).__name__}, not a {kind.__name__}.")
+        return value
+
+    def _table(self, name: str, without: Collection[str] = ()) -> pa.Table:
+        path = self.path / name
+        try:
+            names = [column for column in pq.read_schema(path).names if column not in without]
+            return pq.read_table(path, columns=names)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path} is not a readable Parquet table: {error}.") from error
 
 
-def describe(
-    sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]], commands: Mapping[str, Sequence[str]]
-) -> dict[str, Any]:
-    """The content of `sweep.json`, apart from what the run adds to it; `commands` are the engines' by variant."""
-    return {
-        "sweep_id": sweep_id,
-        "name": sweep.name,
-        "about": sweep.about,
-        "created_at": datetime.now(UTC).isoformat(),
-        "farm_version": farm.__version__,
-        "model": sweep.model.path,
-        "label": sweep.label,
-        "engine_kind": sweep.engine.kind,
-        "device": sweep.engine.device,
-        "baseline": sweep.baseline_name,
-        "margin_pp": sweep.margin_pp,
-        "variants": [variant.name for variant in sweep.variants],
-        "workloads": {
-            name: {
-                "kind": workload.kind,
-                "title": workload.title,
-                "sampling": items[name][0].sampling,
-                "items": len(items[name]),
-                "repeats": workload.repeats,
-                "digest": digest(items[name]),
-                "source": workload.source_name,
-            }
-            for name, workload in sweep.workloads.items()
-        },
-        "planned_cells": sum(1 for _ in ask_of(sweep, items).cells()),
-        "failed_variants": {},
-        "resolved": _resolved(sweep),
-        "commands": {name: list(argv) for name, argv in commands.items()},
-    }
+def sweeps_in(root: Path) -> list[ResultsFolder]:
+    """The folders of all sweeps below `root`, or the one that `root` is; the newest is the last."""
+    if ResultsFolder(root).has_sweep:
+        return [ResultsFolder(root)]
+    return sorted((one for one in _below(root) if one.has_sweep), key=lambda one: one.changed_s(SWEEP))
 
 
-def _resolved(sweep: Sweep) -> dict[str, Any]:
-    """The whole sweep without secrets; workloads keep their names, whatever these look like."""
-    asked = sweep.model_dump(mode="json")
-    workloads = {name: masked(workload) for name, workload in asked.pop("workloads").items()}
-    resolved: dict[str, Any] = masked(asked) | {"workloads": workloads}
-    return resolved
+def tables_in(root: Path) -> list[ResultsFolder]:
+    """The folders below `root` that hold records, whose they may be; the newest is the last."""
+    return sorted((one for one in _below(root) if one.has_records), key=lambda one: one.changed_s(RECORDS))
+
+
+def find(root: Path, sweep_id: str | None) -> ResultsFolder | None:
+    """The folder of a sweep with records: by id or unique prefix, the newest without one; None when there is none.
+
+    Raises:
+        InputError: several are meant, or its table must be written again first.
+    """
+    folders = [one for one in _below(root) if one.has_records]
+    if sweep_id is None:
+        return max(folders, key=lambda one: one.changed_s(RECORDS, SWEEP), default=None)
+    exact = [one for one in folders if one.path.name == sweep_id]
+    found = exact or [one for one in folders if begins(one.path.name, sweep_id)]
+    if not found and sweep_id and (named := ResultsFolder(root / sweep_id)).has_journal:
+        raise InputError(named.without_table)
+    if len(found) > 1:
+        raise InputError(f"{sweep_id} fits several sweeps: {', '.join(sorted(one.path.name for one in found))}.")
+    return found[0] if found else None
+
+
+def begins(whole: str, begun: str) -> bool:
+    """Whether an id is meant by its beginning; the later runs of a sweep, `ID.1` and so on, are other sweeps."""
+    return whole.startswith(begun) and not whole[len(begun) :].startswith(".")
+
+
+def newest_run(root: Path, sweep_id: str) -> int | None:
+    """Number of the newest run of a sweep: 0 is the folder of its id, N that with `.N` behind it."""
+    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", one.path.name) for one in _below(root)]
+    return max((int(match[1] or 0) for match in found if match), default=None)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -92,29 +249,11 @@ def write_file(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
         os.replace(partial, path)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise JournalError(f"{path}: {error.strerror or error}; free the disk or make the folder writable") from error
 
 
-def _unwritable(path: Path, error: OSError) -> JournalError:
-    return JournalError(f"{path}: {error.strerror or error}; free the disk or make the folder writable")
-
-
-def write_items(path: Path, items: Mapping[str, Sequence[Item]]) -> None:
-    """Write `items.parquet`: what was asked, as a reader of the report sees it."""
-    rows = [
-        {"workload": name, "item_id": item.item_id, "prompt": item.shown_prompt, "gold": item.gold}
-        for name, entries in items.items()
-        for item in entries
-    ]
-    columns = ("workload", "item_id", "prompt", "gold")
+def _below(root: Path) -> list[ResultsFolder]:
     try:
-        pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in columns])), path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def export(folder: Path, journal: Journal, summary: Mapping[str, Any]) -> None:
-    """Bring all derived files up to the journal."""
-    journal.write_parquet(folder / "requests.parquet")
-    write_json(folder / "engines.json", journal.engines())
-    write_json(folder / "sweep.json", dict(summary))
+        return [ResultsFolder(path) for path in root.iterdir()]
+    except OSError:
+        return []  # there is none yet, or it is said when results are to be written

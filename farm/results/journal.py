@@ -44,6 +44,7 @@ INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (variant, workload, item_id, repeat) DO UPDATE
 SET node = excluded.node, failed = excluded.failed, body = excluded.body WHERE record.failed
 """
+JOURNAL: Final = "journal.sqlite"
 _ROWS_PER_GROUP: Final = 5000
 _FROM_JSON: Final = pj.ParseOptions(explicit_schema=RECORD_SCHEMA, unexpected_field_behavior="ignore")
 _BLOCK_BYTES: Final = 1 << 20
@@ -70,10 +71,10 @@ class Journal:
         with _explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock")
-        self.rolled_back = _is_torn(folder / "journal.sqlite-wal")
+        self.rolled_back = _is_torn(folder / f"{JOURNAL}-wal")
         try:
             with _explained(folder):
-                self._db = sqlite3.connect(folder / "journal.sqlite", isolation_level=None)
+                self._db = sqlite3.connect(folder / JOURNAL, isolation_level=None)
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._db.executescript(_TABLES)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from farm.errors import FarmError, InputError
 from farm.paths import results_root
+from farm.results.folder import ResultsFolder, sweeps_in
 from farm.tracking.sync import resync
 
 
@@ -53,19 +54,17 @@ def _folder(sweep: str | None, root: Path, *, given: bool) -> Path:
     if sweep is None:
         return _all(root)[-1]
     for folder in (root / sweep, root, Path(sweep).expanduser().absolute()):
-        if (folder / "sweep.json").is_file() and (folder != root or sweep == root.name or given):
+        if ResultsFolder(folder).has_sweep and (folder != root or sweep == root.name or given):
             return folder
     raise InputError(f"no sweep '{sweep}' in {root}; give its id, its folder, or --results DIR")
 
 
 def _all(root: Path) -> list[Path]:
     """The folders of all sweeps at `root`, which may be one itself; the newest is the last."""
-    if (root / "sweep.json").is_file():
-        return [root]
-    found = sorted(root.glob("*/sweep.json"), key=lambda path: path.stat().st_mtime)
+    found = sweeps_in(root)
     if not found:
         raise InputError(f"no sweep in {root}; give --results DIR")
-    return [path.parent for path in found]
+    return [one.path for one in found]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from farm.redaction import masked, masked_text
+from farm.results.folder import ResultsFolder
 from farm.tracking.entries import env_of
 from farm.tracking.results import Key, Results
 from farm.tracking.views import Views
@@ -30,10 +30,7 @@ def write_sweep(folder: Path, results: Results, views: Views) -> None:
     if views.report is not None:
         (folder / "report.html").write_text(views.report, encoding="utf-8")
     # At the top, under the names of the results folder: a comparison elsewhere downloads them from here.
-    for name in ("requests.parquet", "items.parquet"):
-        shutil.copyfile(results.folder / name, folder / name)
-    _write_json(folder / "sweep.json", results.sweep)
-    _write_json(folder / "engines.json", results.engines)
+    ResultsFolder(results.folder).share(folder, results.sweep, results.engines)
 
 
 def write_child(folder: Path, results: Results, key: Key) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pandas as pd
 
 from farm.errors import InputError
 from farm.redaction import masked
+from farm.results.folder import SHARED, SWEEP, ResultsFolder
 
 
 class Key(NamedTuple):
@@ -118,27 +118,32 @@ def read(folder: Path) -> Results:
     Raises:
         InputError: a file is missing or cannot be read.
     """
-    sweep = read_sweep(folder)
-    records = _table(folder / "requests.parquet")
+    sweep, results = read_sweep(folder), ResultsFolder(folder)
+    results.require(*SHARED)
+    records = results.records().to_pandas()
+    items = results.items()
+    assert items is not None
     return Results(
         folder=folder,
         sweep=_redacted_sweep(sweep),
-        engines=masked(_json(folder / "engines.json")),
+        engines=masked(results.engines()),
         records=records.assign(latency_s=records["latency_s"].astype(float)),
-        items=_table(folder / "items.parquet"),
+        items=items.to_pandas(),
     )
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:
-    """The content of `sweep.json`.
+    """What was asked.
 
     Raises:
         InputError: it is missing, or no sweep's.
     """
-    sweep: dict[str, Any] = _json(folder / "sweep.json")
+    results = ResultsFolder(folder)
+    results.require(SWEEP)
+    sweep = results.sweep() or {}
     missing = [name for name in ("sweep_id", "name", "created_at", "variants", "workloads") if name not in sweep]
     if missing:
-        raise InputError(f"{folder / 'sweep.json'}: lacks {', '.join(missing)}; it is not a sweep of this farm")
+        raise InputError(f"{folder / SWEEP}: lacks {', '.join(missing)}; it is not a sweep of this farm")
     return sweep
 
 
@@ -155,21 +160,3 @@ def _redacted_sweep(sweep: dict[str, Any]) -> dict[str, Any]:
 
 def _own(records: pd.DataFrame, key: Key) -> pd.DataFrame:
     return records[((records["variant"] == key.variant) & (records["workload"] == key.workload)).to_numpy(dtype=bool)]
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is missing: give the results folder of a sweep") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-
-
-def _table(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path)
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is missing: give the results folder of a sweep") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error

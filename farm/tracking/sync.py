@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from farm.errors import SweepHeld, TrackingError
 from farm.redaction import masked_text
-from farm.results.folder import export
+from farm.results.folder import ResultsFolder
 from farm.results.journal import Journal
 from farm.tracking import artifacts, entries
 from farm.tracking.describe import describe_child, describe_sweep, run_name
@@ -56,10 +56,10 @@ def resync(folder: Path, *, uri: str | None = None) -> Synced:
         TrackingError: MLflow did not take them; the message says how to do it later.
     """
     # Results that came from another machine may have no journal.
-    if (folder / "journal.sqlite").is_file():
+    if ResultsFolder(folder).has_journal:
         try:
             with Journal(folder) as journal:
-                export(folder, journal, read_sweep(folder))
+                ResultsFolder(folder).export(journal, read_sweep(folder))
         except SweepHeld:
             return _sync(folder, tracking_uri(uri), uri, running=True)
     return sync(folder, uri=uri)

@@ -12,7 +12,7 @@ import pytest
 from farm.engines import process
 from farm.node.messages import Answered, Assignment, EngineReady, EngineReport, EngineStarting, StintFailed
 from farm.node.slot import EngineSlot
-from farm.results.folder import ask_of
+from farm.results.describe import ask_of
 from farm.spec.models import Sweep
 from farm.workloads.build import build
 

@@ -1,0 +1,66 @@
+"""What a sweep asked, in the words of its results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import farm
+from farm.redaction import masked
+from farm.spec.models import Sweep
+from farm.types import CellGrid, Item
+from farm.workloads.items import digest
+
+
+def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
+    """What the sweep asks, by names."""
+    return CellGrid(
+        variants=tuple(variant.name for variant in sweep.variants),
+        items={name: tuple(item.item_id for item in items[name]) for name in sweep.workloads},
+        repeats={name: workload.repeats for name, workload in sweep.workloads.items()},
+    )
+
+
+def describe(
+    sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]], commands: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """The content of `sweep.json`, apart from what the run adds to it; `commands` are the engines' by variant."""
+    return {
+        "sweep_id": sweep_id,
+        "name": sweep.name,
+        "about": sweep.about,
+        "created_at": datetime.now(UTC).isoformat(),
+        "farm_version": farm.__version__,
+        "model": sweep.model.path,
+        "label": sweep.label,
+        "engine_kind": sweep.engine.kind,
+        "device": sweep.engine.device,
+        "baseline": sweep.baseline_name,
+        "margin_pp": sweep.margin_pp,
+        "variants": [variant.name for variant in sweep.variants],
+        "workloads": {
+            name: {
+                "kind": workload.kind,
+                "title": workload.title,
+                "sampling": items[name][0].sampling,
+                "items": len(items[name]),
+                "repeats": workload.repeats,
+                "digest": digest(items[name]),
+                "source": workload.source_name,
+            }
+            for name, workload in sweep.workloads.items()
+        },
+        "planned_cells": sum(1 for _ in ask_of(sweep, items).cells()),
+        "failed_variants": {},
+        "resolved": _resolved(sweep),
+        "commands": {name: list(argv) for name, argv in commands.items()},
+    }
+
+
+def _resolved(sweep: Sweep) -> dict[str, Any]:
+    """The whole sweep without secrets; workloads keep their names, whatever these look like."""
+    asked = sweep.model_dump(mode="json")
+    workloads = {name: masked(workload) for name, workload in asked.pop("workloads").items()}
+    resolved: dict[str, Any] = masked(asked) | {"workloads": workloads}
+    return resolved
