@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -122,10 +121,16 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
     sweep = run.sweep
     python = sweep.engine.python or default_python()
     commands = {
-        variant.name: engine_command(sweep, variant, model_path=sweep.model.path, python=python).masked().argv
+        variant.name: engine_command(sweep, variant, model_path=sweep.model.path, python=python).masked()
         for variant in sweep.variants
     }
-    summary = describe(sweep, run.sweep_id, run.items, commands)
+    summary = describe(
+        sweep,
+        run.sweep_id,
+        run.items,
+        {name: command.argv for name, command in commands.items()},
+        {name: command.env for name, command in commands.items()},
+    )
     with Journal(run.folder) as journal:
         write_json(run.folder / "sweep.json", summary)
         write_items(run.folder / "items.parquet", run.items)
@@ -218,18 +223,13 @@ def _track(run: Run, console: Console, *, running: bool) -> str | None:
 
 def _show_comparison(run: Run, console: Console) -> None:
     # Late for the same reason: pandas and the statistics.
-    import pandas as pd
-
     from farm.compare import compare
+    from farm.compare.load import load
     from farm.report import terminal
 
-    records = pd.read_parquet(run.folder / "requests.parquet")
     try:
-        sweep, engines = (
-            json.loads((run.folder / name).read_text(encoding="utf-8")) for name in ("sweep.json", "engines.json")
-        )
-        items = pd.read_parquet(run.folder / "items.parquet")
-        terminal.render(compare(records, sweep, engines, items), console)
+        found = load(run.folder)
+        terminal.render(compare(found.records, found.sweep, found.engines, found.items), console)
     except InputError as error:
         _say(console, f"no comparison: {error}")
 

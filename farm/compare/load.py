@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -17,6 +17,10 @@ import pyarrow.parquet as pq
 
 from farm.errors import InputError
 from farm.paths import farm_home, results_root
+from farm.results.summary import EngineSummary, SweepSummary, engine_summaries, sweep_summary
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 RECORDS: Final = "requests.parquet"
 JOURNAL: Final = "journal.sqlite"
@@ -31,8 +35,8 @@ class Results:
 
     folder: Path
     records: pd.DataFrame
-    sweep: dict[str, Any] | None
-    engines: list[dict[str, Any]] | None
+    sweep: SweepSummary | None
+    engines: Sequence[EngineSummary]
     items: pd.DataFrame | None
 
     def texts(self, item_ids: Iterable[str]) -> pd.DataFrame:
@@ -59,16 +63,17 @@ def load(folder: Path) -> Results:
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a readable Parquet table: {error}.") from error
     items = folder / "items.parquet"
+    sweep, engines = _json(folder / "sweep.json", dict), _json(folder / "engines.json", list)
     return Results(
         folder=folder,
         records=table.to_pandas(),
-        sweep=_json(folder / "sweep.json", dict),
-        engines=_json(folder / "engines.json", list),
+        sweep=None if sweep is None else sweep_summary(sweep, folder / "sweep.json"),
+        engines=() if engines is None else engine_summaries(engines, folder / "engines.json"),
         items=pd.read_parquet(items) if items.is_file() else None,
     )
 
 
-def _json(path: Path, kind: type) -> Any:
+def _json(path: Path, kind: type) -> object:
     if not path.is_file():
         return None
     try:
@@ -140,7 +145,7 @@ def download(sweep_id: str | None, uri: str, into: Path) -> Path:
     return into
 
 
-def _parent_run(client: Any, sweep_id: str | None) -> str | None:
+def _parent_run(client: MlflowClient, sweep_id: str | None) -> str | None:
     experiments = [one.experiment_id for one in client.search_experiments()]
     wanted = f"tags.`farm.sweep_id` LIKE '{sweep_id}%'" if sweep_id else "tags.`farm.sweep_id` LIKE '%'"
     runs = client.search_runs(experiments, filter_string=wanted, order_by=["attributes.start_time DESC"])

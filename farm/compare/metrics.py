@@ -78,12 +78,12 @@ ENERGY_PER_REQUEST_J: Final = ("energy_j", "energy_answers")
 ENERGY_PER_TOKEN_J: Final = ("energy_j", "energy_tokens")
 
 
-def checked(records: pd.DataFrame) -> pd.DataFrame:
+def checked(records: pd.DataFrame, *, may_be_empty: bool = False) -> pd.DataFrame:
     """A copy of the records with every column the figures need, or an `InputError` that says what is wrong."""
     missing = [name for name in REQUIRED_COLUMNS if name not in records.columns]
     if missing:
         raise InputError(f"The records lack the required column(s) {', '.join(missing)}.")
-    if records.empty:
+    if records.empty and not may_be_empty:
         raise InputError("The sweep is empty: it holds no record yet.")
     keys = records[["variant", "workload", "item_id", "repeat"]]
     if keys.isna().to_numpy().any():
@@ -291,7 +291,7 @@ def order_statistic_interval(ordered: FloatArray, level: float) -> tuple[float, 
     )
 
 
-def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> list[int] | None:
+def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> tuple[int, ...] | None:
     """Verify rounds by number of accepted drafts, summed over the answers; None where it was not recorded."""
     if "accept_histogram" not in records.columns:
         return None
@@ -301,7 +301,7 @@ def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> list[int] 
     lengths = np.array([len(row) for row in rows])
     flat = np.concatenate([np.asarray(row, dtype=np.float64) for row in rows])
     places = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return [int(total) for total in np.bincount(places, weights=flat)]
+    return tuple(int(total) for total in np.bincount(places, weights=flat))
 
 
 def _is_list(value: Any) -> bool:
