@@ -53,8 +53,9 @@ def compare(
     if len(variants) < 2:
         raise InputError(f"The records hold one variant only ({variants[0]}); a comparison needs two.")
     names = _ordered(list(frame["workload"].unique()), sweep.workloads)
+    made_of = family.features(variants, base, sweep.parts, sweep.with_own_settings)
     tables = {name: workload_table(frame, name) for name in names}
-    samples = {name: _sample(table, variants, base) for name, table in tables.items()}
+    samples = {name: _sample(table, variants, made_of, base) for name, table in tables.items()}
     if not any(data.items for sample in samples.values() for data in sample.paired.values()):
         raise InputError(f"No item was answered under {base} and another variant: there are no pairs to compare.")
     figures = Comparison(
@@ -63,7 +64,7 @@ def compare(
         baseline=base,
         margin_pp=margin,
         workloads={
-            name: _workload(sample, base, records, margin, sweep.workloads.get(name), items)
+            name: _workload(sample, base, made_of, records, margin, sweep.workloads.get(name), items)
             for name, sample in samples.items()
         },
     )
@@ -93,7 +94,8 @@ def figures_alone(records: pd.DataFrame, sweep: SweepSummary) -> Comparison:
         there = [variant for variant in sweep.variants if len(table.of(variant))]
         if there:  # not interrupted before the workload's first answer
             sample = sample_workload(table, there, [])
-            workloads[name] = _workload(sample, "", records, DEFAULT_MARGIN_PP, sweep.workloads[name], None)
+            alone, told = family.features(there, "", {}), sweep.workloads[name]
+            workloads[name] = _workload(sample, "", alone, records, DEFAULT_MARGIN_PP, told, None)
     return Comparison(
         sweep=_identity(frame, sweep, sweep.variants),
         slow_records=INCLUDE,
@@ -122,14 +124,19 @@ def _baseline(name: str | None, variants: Sequence[str]) -> str:
     return name
 
 
-def _sample(table: WorkloadTable, variants: Sequence[str], base: str) -> WorkloadSample:
+def _sample(table: WorkloadTable, variants: Sequence[str], made_of: family.Features, base: str) -> WorkloadSample:
     here = [variant for variant in variants if variant in table.variants]
-    return sample_workload(table, here, family.pairs(here, base) if base in here else [])
+    return sample_workload(table, here, family.pairs(_only(made_of, here), base) if base in here else [])
+
+
+def _only(made_of: family.Features, variants: Iterable[str]) -> family.Features:
+    return {name: made_of[name] for name in variants}
 
 
 def _workload(
     sample: WorkloadSample,
     base: str,
+    made_of: family.Features,
     records: pd.DataFrame,
     margin: float,
     told: WorkloadSummary | None,
@@ -137,14 +144,14 @@ def _workload(
 ) -> WorkloadComparison:
     table, told = sample.table, told or WorkloadSummary()
     answered = [variant for variant in sample.variants if len(table.of(variant))]
-    found = family.effects(answered, base) if base in answered else []
+    found = family.effects(_only(made_of, answered)) if base in answered else []
     contrasts, effects = with_holm(
         [contrast(sample, pair, margin) for pair in sample.pairs], [effect(sample, one) for one in found]
     )
     figures = {variant: variant_figures(sample, variant, records) for variant in sample.variants}
     asked = 0 if items is None else int((items["workload"] == table.name).sum())
     return WorkloadComparison(
-        variants=with_round_costs(figures, base),
+        variants=with_round_costs(figures, _only(made_of, figures), base),
         contrasts=contrasts,
         effects=effects,
         fastest_two=_fastest_two(sample, figures, contrasts, base),

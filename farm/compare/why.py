@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from farm.compare.advice import against_baseline, choice, decisive
 from farm.compare.model import Comparison, Contrast, Estimate, Gap, RoundCost, VariantFigures
 from farm.compare.words import count, number, percent, ratio
-from farm.stats.family import without
+from farm.stats.family import Features, without
 
 
 def reasons(comparison: Comparison) -> list[str]:
@@ -69,30 +69,32 @@ def _joules(energy: Estimate | None, digits: int = 2) -> str:
     return number(energy.value if energy else None, digits)
 
 
-def with_round_costs(figures: Mapping[str, VariantFigures], baseline: str) -> dict[str, VariantFigures]:
+def with_round_costs(
+    figures: Mapping[str, VariantFigures], made_of: Features, baseline: str
+) -> dict[str, VariantFigures]:
     """Cost of a verify round, in milliseconds and in plain steps, for the variants that speculate.
 
     A plain step is that of the same variant without speculation; the baseline's where the sweep does not hold it, or
     null where that speculates too. The cost in plain steps is the accept length at which speculation breaks even.
     """
+    twins = {variant: plain_twin(figures, made_of, variant, baseline) for variant in figures}
     return {
-        variant: own.model_copy(update={"round_cost": _round_cost(figures, variant, baseline)})
+        variant: own.model_copy(update={"round_cost": _round_cost(figures, twins[variant], variant)})
         for variant, own in figures.items()
     }
 
 
-def _round_cost(figures: Mapping[str, VariantFigures], variant: str, baseline: str) -> RoundCost | None:
+def _round_cost(figures: Mapping[str, VariantFigures], reference: str | None, variant: str) -> RoundCost | None:
     length, tpot = figures[variant].accept_length, figures[variant].tpot_ms.value
     if length is None or tpot is None:
         return None
-    reference = plain_twin(figures, variant, baseline)
     step = figures[reference].tpot_ms.value if reference else None
     return RoundCost(ms=tpot * length, plain_variant=reference, plain_steps=tpot * length / step if step else None)
 
 
-def plain_twin(figures: Mapping[str, VariantFigures], variant: str, baseline: str) -> str | None:
+def plain_twin(figures: Mapping[str, VariantFigures], made_of: Features, variant: str, baseline: str) -> str | None:
     """The variant that lacks only the feature which speculates, else the baseline; it must not speculate itself."""
-    twins = [without(variant, feature, list(figures), baseline) for feature in variant.split("+")]
+    twins = [without(variant, feature, made_of) for feature in sorted(made_of[variant])]
     for twin in [*twins, baseline]:
         if twin is not None and twin in figures and figures[twin].accept_length is None and figures[twin].requests:
             return twin

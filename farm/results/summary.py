@@ -49,6 +49,7 @@ class ResolvedVariant(Told):
 
     name: str
     parts: tuple[str, ...] | None = None
+    args: dict[str, JsonValue] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
 
 
@@ -92,9 +93,15 @@ class SweepSummary(Told):
     commands: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     environments: dict[str, dict[str, str]] | None = None
 
-    def parts_of(self, variant: str) -> tuple[str, ...] | None:
-        """The optimisations a variant was made of; None where the file does not say."""
-        return next((one.parts for one in self.resolved.variants if one.name == variant), None)
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """The optimisations of each variant of which the file tells them."""
+        return {one.name: one.parts for one in self.resolved.variants if one.parts is not None}
+
+    @property
+    def with_own_settings(self) -> list[str]:
+        """The variants that have arguments or environment beside their optimisations."""
+        return [one.name for one in self.resolved.variants if one.args or one.env]
 
 
 class StartTimes(Told):

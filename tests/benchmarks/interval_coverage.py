@@ -20,7 +20,7 @@ from farm.compare.contrasts import contrast
 from farm.compare.figures import variant_figures
 from farm.compare.metrics import LATENCY_S, TPOT_S, checked, ratio_of, workload_table
 from farm.compare.sample import WorkloadSample, sample_workload
-from farm.stats.family import pairs
+from farm.stats.family import features, pairs
 from farm.stats.intervals import bca_interval, percentile_interval
 
 TRUTHS = {
@@ -55,7 +55,7 @@ def one_sweep(seed: int, options: argparse.Namespace, truth: dict[str, dict[str,
     scatter = {name: Truth(**vars(one) | {"start_scatter": options.start_scatter}) for name, one in TRUTHS.items()}
     records = sweep(scatter, options.items, seed=seed, nodes=options.nodes)
     table = workload_table(checked(records), "gsm8k")
-    sample = sample_workload(table, list(TRUTHS), pairs(list(TRUTHS), "baseline"))
+    sample = sample_workload(table, list(TRUTHS), pairs(features(list(TRUTHS), "baseline", {}), "baseline"))
     found = {one.variant: contrast(sample, one, 1.0) for one in sample.pairs}
     figures = {name: variant_figures(sample, name, records) for name in ("baseline", "nextn")}
     base, fast = truth["baseline"], truth["nextn"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from farm.compare import compare
 from farm.compare.model import AcceptLengths
 from farm.report import json_file
+from farm.results.summary import SweepSummary
 
 SPEC = Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)
 TRUTHS = {LADDER[0]: Truth(), LADDER[1]: Truth(step_s=0.0243), LADDER[2]: Truth(step_s=0.0218), LADDER[3]: SPEC}
@@ -175,3 +176,12 @@ def test_order_of_records_does_not_matter():
     for name in ("throughput_ratio", "mean_latency_change"):
         assert getattr(two, name).value == pytest.approx(getattr(one, name).value)
         assert getattr(two, name).ci == pytest.approx(getattr(one, name).ci)
+
+
+def test_variants_of_any_name_keep_the_contrasts_of_their_parts():
+    truths = {"plain": TRUTHS[LADDER[0]], "hum": TRUTHS[LADDER[1]], "hum-next": SPEC}
+    parts = {"plain": ["baseline"], "hum": ["baseline", "humming"], "hum-next": ["baseline", "humming", "nextn"]}
+    told = {"resolved": {"variants": [{"name": name, "parts": own} for name, own in parts.items()]}}
+    comparison = compare(sweep(truths, 40), SweepSummary.model_validate(told), baseline="plain")
+    assert contrast(comparison, "hum-next", "hum").kinds == ("rung",)
+    assert comparison.workloads["gsm8k"].variants["hum-next"].round_cost.plain_variant == "hum"
