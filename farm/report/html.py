@@ -12,17 +12,15 @@ import pandas as pd
 from farm.compare.caveats import EXCLUDE
 from farm.compare.metrics import checked
 from farm.compare.model import (
-    Accuracy,
     Comparison,
     Contrast,
     EffectEstimate,
-    Estimate,
     VariantFigures,
     WorkloadComparison,
 )
-from farm.compare.words import change, change_parts, number, p_value, percent, ratio, ratio_parts
-from farm.report import columns as cells
-from farm.report import flips, plots
+from farm.compare.words import change, change_parts, p_value, percent, ratio, ratio_parts
+from farm.report import cells, flips, plots
+from farm.report.columns import VARIANT_COLUMNS, Variant
 from farm.text import for_html, one_line
 
 _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -130,9 +128,7 @@ def _first_table(comparison: Comparison, name: str) -> str:
         [f"{one_line(f'{cell.figure} {cell.note}')}\n{one_line(cell.sure)}" for cell in row]
         for row in cells.rows(comparison, name)
     ]
-    return f"<h3>{for_html(cells.workload_title(comparison, name))}</h3>" + _table(
-        cells.columns(comparison, name), rows
-    )
+    return f"<h3>{for_html(cells.workload_title(comparison, name))}</h3>" + _table(cells.heads(comparison, name), rows)
 
 
 def _published(comparison: Comparison) -> str:
@@ -158,62 +154,24 @@ def _workload(comparison: Comparison, name: str, answers: pd.DataFrame) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _with_ci(value: float | None, ci: Sequence[float | None] | None, digits: int) -> str:
-    low, high = ci or (None, None)
-    sure = "" if low is None and high is None else f"[{number(low, digits)}, {number(high, digits)}]"
-    return f"{number(value, digits)}\n{sure}"
-
-
-def _estimate(figure: Estimate | Accuracy | None, digits: int) -> str:
-    return _with_ci(figure.value, figure.ci, digits) if figure else _with_ci(None, None, digits)
-
-
 def _figures(variants: Mapping[str, VariantFigures]) -> str:
-    def column(one: VariantFigures) -> list[str]:
-        request = one.tpot_per_request_ms
-        out = [f"{one.requests:,}", f"{one.errors:,}", f"{one.truncated:,}"]
-        out.append(_with_ci(one.tpot_ms.value, one.tpot_ms.ci, 2))
-        out += [_with_ci(request.mean, request.mean_ci, 2), _with_ci(request.p50, request.p50_ci, 2)]
-        out.append(_with_ci(one.decode_tokens_per_s.value, one.decode_tokens_per_s.ci, 2))
-        for figure, digits in ((one.ttft_s, 3), (one.latency_s, 2), (one.completion_tokens, 0)):
-            out += [_with_ci(figure.mean, figure.mean_ci, digits), _with_ci(figure.p50, figure.p50_ci, digits)]
-            out.append(_with_ci(figure.p95, figure.p95_ci, digits))
-        out.append(_with_ci(one.accept_length, one.accept_length_ci, 2))
-        out += [number(one.accept_length_per_request), _with_ci(one.accept_rate, one.accept_rate_ci, 3)]
-        out += [number(one.accept_rate_per_request, 3), _estimate(one.accuracy, 4)]
-        return out + (_telemetry(one) if telemetry else [])
-
-    names = ["answers", "errors", "truncated", "TPOT ms, token-weighted", "TPOT ms, mean of requests"]
-    names += ["TPOT ms, median of requests", "decode tokens/s"]
-    for figure in ("TTFT s", "latency s", "completion tokens"):
-        names += [f"{figure}, {part}" for part in ("mean", "median", "p95")]
-    names += ["accept length, token-weighted", "accept length, mean of requests", "accept rate, draft-weighted"]
-    names += ["accept rate, mean of requests", "accuracy"]
-    telemetry = any(one.energy_answers or one.sm_clock_mhz is not None for one in variants.values())
-    names += _TELEMETRY if telemetry else []
-    columns = [column(one) for one in variants.values()]
-    return _table(["", *variants], [[name, *row] for name, *row in zip(names, *columns, strict=True)])
-
-
-_TELEMETRY: Final = [
-    "energy J per answer",
-    "energy J per generated token",
-    "energy had by",
-    "mean SM clock MHz",
-    "throttled seconds",
-    "answers in a slow state",
-]
-
-
-def _telemetry(one: VariantFigures) -> list[str]:
-    return [
-        _estimate(one.energy_j_per_request, 1),
-        _estimate(one.energy_j_per_token, 3),
-        one.energy_method or "-",
-        number(one.sm_clock_mhz, 0),
-        number(one.throttled_s, 1),
-        f"{one.slow_answers:,}",
+    watched = any(one.energy_answers or one.sm_clock_mhz is not None for one in variants.values())
+    known = [column for column in VARIANT_COLUMNS if watched or not column.telemetry]
+    shown = [column for column in known if column.key not in _BEHIND_ACCURACY]
+    rows = [
+        [column.heading, *(f"{column.text(one)}\n{column.range_text(one)}" for one in variants.values())]
+        for column in shown
     ]
+    return _table(["", *variants], rows) + _definitions(shown)
+
+
+def _definitions(columns: Iterable[Variant]) -> str:
+    told = {column.heading: column.definition for column in columns}
+    listed = "".join(f"<dt>{for_html(name)}</dt><dd>{for_html(text)}</dd>" for name, text in told.items())
+    return f"<details><summary>what each figure is</summary><dl>{listed}</dl></details>"
+
+
+_BEHIND_ACCURACY: Final = ("correct", "graded")
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from farm.compare.model import Comparison
-from farm.report import columns as cells
+from farm.report import cells
 from farm.text import for_markdown
 
 
@@ -16,7 +16,7 @@ def render(comparison: Comparison) -> str:
         parts.append(f"## {for_markdown(cells.workload_title(comparison, name))}")
         parts.append(
             _table(
-                cells.columns(comparison, name), [[_cell(cell) for cell in row] for row in cells.rows(comparison, name)]
+                cells.heads(comparison, name), [[_cell(cell) for cell in row] for row in cells.rows(comparison, name)]
             )
         )
         graded = [c for c in comparison.workloads[name].contrasts if c.accuracy]

@@ -13,13 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from farm.compare.model import Comparison
-from farm.report import columns as cells
+from farm.report import cells
 from farm.text import one_line
 
 WIDTH: Final = 100
-_HEADS: Final = ("variant", "answers", "TPOT\nms", "tokens/s\nratio [95 %]", "TTFT\ns", "mean latency s\nchange [95 %]",
-                 "accept\nlength", "accuracy\nchange, pp")  # fmt: skip
-_ENERGY_HEAD: Final = "energy\nJ/token"
 
 
 def text(comparison: Comparison, *, styled: bool) -> str:
@@ -57,9 +54,9 @@ def _table(comparison: Comparison, name: str) -> Table:
         padding=0,
         show_edge=False,
     )
-    heads = [*_HEADS, _ENERGY_HEAD] if cells.ENERGY in cells.columns(comparison, name) else _HEADS
-    for place, head in enumerate(heads):
-        table.add_column(Text(head), justify="left" if place in (0, 7) else "right", overflow="fold")
+    table.add_column(Text("variant"), overflow="fold")
+    for column in cells.shown(comparison, name):
+        table.add_column(Text(column.narrow), justify="left" if column.is_words else "right", overflow="fold")
     for row in cells.rows(comparison, name):
         table.add_row(*(_cell(cell) for cell in row))
     return table

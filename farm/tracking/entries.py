@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from farm.compare.model import Comparison, Contrast, Ends, Estimate
+from farm.compare.model import Comparison, Contrast
+from farm.report.columns import CONTRAST_COLUMNS, VARIANT_COLUMNS, Column, Source
 from farm.results.summary import EngineSummary
 from farm.tracking.results import Key, Results, milliseconds
 
@@ -235,31 +236,10 @@ def figures_of(comparison: Comparison, key: Key) -> dict[str, float]:
     own = workload.variants.get(key.variant) if workload else None
     found: dict[str, float | None] = {}
     if own is not None:
-        found |= _estimate("speed/decode_tokens_per_s", own.decode_tokens_per_s)
-        found |= _estimate("speed/tpot_ms", own.tpot_ms)
-        if own.accuracy:
-            found |= _interval("accuracy/accuracy", own.accuracy.value, own.accuracy.ci)
-            found |= {"accuracy/correct": own.accuracy.correct, "accuracy/n": own.accuracy.n}
-        for name, spread in (
-            ("speed/ttft_s", own.ttft_s),
-            ("speed/latency_s", own.latency_s),
-            ("answers/completion_tokens", own.completion_tokens),
-        ):
-            found |= {f"{name}.mean": spread.mean, f"{name}.p50": spread.p50, f"{name}.p95": spread.p95}
-        found |= {"speculation/accept_length": own.accept_length, "speculation/accept_rate": own.accept_rate}
-        found |= {"answers/requests": own.requests, "answers/errors": own.errors, "answers/truncated": own.truncated}
-        found |= _estimate("energy/energy_j_per_token", own.energy_j_per_token)
-        found |= _estimate("energy/energy_j_per_request", own.energy_j_per_request)
-        if own.sm_clock_mhz is not None:
-            found |= {"energy/sm_clock_mhz": own.sm_clock_mhz, "energy/throttled_s": own.throttled_s}
-            found["energy/slow_answers"] = own.slow_answers
+        watched = own.sm_clock_mhz is not None
+        found |= _metrics((one for one in VARIANT_COLUMNS if watched or one.metric not in _OF_A_WATCHED_GPU), own)
     if contrast := _against_baseline(comparison, key):
-        found |= _estimate("vs_baseline/throughput_ratio", contrast.throughput_ratio)
-        found |= _estimate("vs_baseline/mean_latency_change", contrast.mean_latency_change)
-        found |= _estimate("vs_baseline/energy_per_token_ratio", contrast.energy_per_token_ratio)
-        if paired := contrast.accuracy:
-            found |= _interval("vs_baseline/accuracy_difference_pp", paired.difference_pp, paired.ci)
-            found |= {"vs_baseline/mcnemar_mid_p": paired.mcnemar_mid_p, "vs_baseline/tost_p": paired.tost_p}
+        found |= _metrics(CONTRAST_COLUMNS, contrast)
     # A run's page lists metrics in the order in which they were logged: the ends of intervals come last.
     ordered = sorted(found.items(), key=lambda figure: figure[0].startswith("ci95/"))
     return {name: float(value) for name, value in ordered if value is not None}
@@ -276,15 +256,20 @@ def _against_baseline(comparison: Comparison, key: Key) -> Contrast | None:
     return workload.contrast(key.variant, comparison.baseline) if workload else None
 
 
-def _estimate(name: str, figure: Estimate | None) -> dict[str, float | None]:
-    return {} if figure is None else _interval(name, figure.value, figure.ci)
+_OF_A_WATCHED_GPU: Final = ("energy/throttled_s", "energy/slow_answers")
 
 
-def _interval(name: str, value: float | None, ci: Ends | None) -> dict[str, float | None]:
-    low, high = ci or (None, None)
-    # The ends have a group of their own: a bar chart of each would bury the figures.
-    short = name.rpartition("/")[2]
-    return {name: value, f"ci95/{short}.low": low, f"ci95/{short}.high": high}
+def _metrics(columns: Iterable[Column[Source]], source: Source) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for column in columns:
+        value, ci = column.of(source)
+        if column.metric and not isinstance(value, str):
+            found[column.metric] = value
+            if column.ranged:
+                # The ends have a group of their own: a bar chart of each would bury the figures.
+                short = column.metric.rpartition("/")[2]
+                found[f"ci95/{short}.low"], found[f"ci95/{short}.high"] = ci or (None, None)
+    return found
 
 
 # ---- series
