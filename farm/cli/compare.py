@@ -7,10 +7,10 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from farm.compare.assemble import compare
 from farm.compare.load import Results, default_tracking_uri, download, load, local_folder
+from farm.compare.model import Comparison
 from farm.errors import FarmError, InputError
 from farm.paths import results_root
 
@@ -62,9 +62,9 @@ def _run(options: argparse.Namespace, scratch: Path) -> str:
         options.slow_records,
     )
     if options.published:
-        from farm.builtin.published import beside
+        from farm.compare.published import beside
 
-        comparison["published"] = beside(comparison)
+        comparison = comparison.model_copy(update={"published": beside(comparison)})
     return _rendered(options, comparison, results)
 
 
@@ -83,7 +83,7 @@ def _folder(options: argparse.Namespace, scratch: Path) -> Path:
     return download(options.sweep_id, uri, scratch)
 
 
-def _rendered(options: argparse.Namespace, comparison: dict[str, Any], results: Results) -> str:
+def _rendered(options: argparse.Namespace, comparison: Comparison, results: Results) -> str:
     match options.format:
         case "json":
             from farm.report import json_file

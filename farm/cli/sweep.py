@@ -111,10 +111,16 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
     sweep = run.sweep
     python = sweep.engine.python or default_python()
     commands = {
-        variant.name: engine_command(sweep, variant, model_path=sweep.model.path, python=python).masked().argv
+        variant.name: engine_command(sweep, variant, model_path=sweep.model.path, python=python).masked()
         for variant in sweep.variants
     }
-    summary = describe(sweep, run.sweep_id, run.items, commands)
+    summary = describe(
+        sweep,
+        run.sweep_id,
+        run.items,
+        {name: command.argv for name, command in commands.items()},
+        {name: command.env for name, command in commands.items()},
+    )
     results = ResultsFolder(run.folder)
     with Journal(run.folder) as journal:
         results.write_sweep(summary)

@@ -9,9 +9,11 @@ advice     what to do, in words that follow from the intervals by rule
 why        what makes a variant as fast as it is, in sentences that add up
 caveats    what changes how a number is read
 words      how numbers read, the same in every view
-assemble   all of it as the dictionary of the JSON contract: `compare`
+published  published figures beside the measured ones
+model      the `Comparison` that all of it becomes, the contract of `--format json`
+assemble   records in, a `Comparison` out: `compare`
 """
 
-from farm.compare.assemble import compare
+from farm.compare.assemble import compare, figures_alone
 
-__all__ = ["compare"]
+__all__ = ["compare", "figures_alone"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final, Literal
 
 import pandas as pd
 
 from farm.compare.advice import MIN_ITEMS
 from farm.compare.metrics import WorkloadTable
+from farm.compare.model import Comparison, VariantFigures, WorkloadComparison
 from farm.compare.sample import WorkloadSample
 from farm.compare.steadiness import drifts, node_effect
 from farm.compare.words import number
+from farm.results.summary import SweepSummary
 
 NEAR_ONE_ACCEPT_LENGTH: Final = 1.1
 VISIBLE_SHIFT: Final = 0.02
@@ -23,20 +25,20 @@ SCATTER_OF_STARTS: Final = 0.005
 """Standard deviation that engine starts add to a log ratio before it is worth a warning."""
 
 
-INCLUDE: Final = "include"
-EXCLUDE: Final = "exclude"
+INCLUDE: Final[Literal["include"]] = "include"
+EXCLUDE: Final[Literal["exclude"]] = "exclude"
 
 
 def caveats(
-    comparison: dict[str, Any],
+    comparison: Comparison,
     tables: dict[str, WorkloadTable],
     samples: dict[str, WorkloadSample],
-    sweep: dict[str, Any],
+    sweep: SweepSummary,
 ) -> list[str]:
     """All warnings of a comparison, those on the whole sweep first."""
     out = list(_of_sweep(comparison, sweep))
     for name, table in tables.items():
-        workload = comparison["workloads"][name]
+        workload = comparison.workloads[name]
         for check in (_pairs_missing, _small_sample, _starts, _accept_length):
             out += [f"{name}: {text}" for text in check(workload, samples[name])]
         for look in (_prompts, _cached, _uneven, _moved, _nodes, _drift):
@@ -74,60 +76,60 @@ def _tpot_ms(answers: pd.DataFrame) -> str:
     return number(1000 * float(many["decode_s"].sum()) / tokens if tokens else None)
 
 
-def _of_sweep(comparison: dict[str, Any], sweep: dict[str, Any]) -> Iterator[str]:
-    told = comparison["sweep"]
-    if told["label"]:
-        yield f"All or some records are labelled {told['label'].upper()}: no figure here is a measurement of the model."
-    if not told["complete"]:
+def _of_sweep(comparison: Comparison, sweep: SweepSummary) -> Iterator[str]:
+    told = comparison.sweep
+    if told.label:
+        yield f"All or some records are labelled {told.label.upper()}: no figure here is a measurement of the model."
+    if not told.complete:
         yield (
-            f"PARTIAL sweep: {told['cells_answered']:,} of {told['cells_planned']:,} cells have an answer; "
+            f"PARTIAL sweep: {told.cells_answered:,} of {told.cells_planned:,} cells have an answer; "
             "every figure is of those alone."
         )
-    for variant, reason in told["failed_variants"].items():
+    for variant, reason in told.failed_variants.items():
         yield f"{variant} has failed and has no full figures: {reason}"
-    absent = [name for name in sweep.get("variants") or () if name not in told["variants"]]
+    absent = [name for name in sweep.variants if name not in told.variants]
     for variant in absent:
-        if variant not in told["failed_variants"]:
+        if variant not in told.failed_variants:
             yield f"{variant} belongs to the sweep and has no record yet."
 
 
-def _pairs_missing(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
+def _pairs_missing(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[str]:
     asked = len(sample.table.items)
-    if not workload["contrasts"]:
+    if not workload.contrasts:
         yield "nothing to compare: the baseline or every other variant has no record here."
-    for contrast in workload["contrasts"]:
-        lost = asked - contrast["pairs"]
+    for contrast in workload.contrasts:
+        lost = asked - contrast.pairs
         if lost:
             yield (
-                f"{lost:,} of {asked:,} items have no pair of {contrast['variant']} and {contrast['against']}; "
+                f"{lost:,} of {asked:,} items have no pair of {contrast.variant} and {contrast.against}; "
                 "their contrast is over the others."
             )
 
 
-def _small_sample(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
-    pairs = min((c["pairs"] for c in workload["contrasts"] if c["pairs"]), default=0)
+def _small_sample(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[str]:
+    pairs = min((c.pairs for c in workload.contrasts if c.pairs), default=0)
     if 0 < pairs < MIN_ITEMS:
         yield f"with {pairs} paired items no interval can be trusted."
     elif 0 < pairs < SKEWED_MEAN_ITEMS:
         yield f"with {pairs} items the intervals of mean latency, length and TTFT hold about 90 times in 100, not 95."
-    few = [name for name, one in workload["variants"].items() if one["requests"] and _no_p95(one)]
+    few = [name for name, one in workload.variants.items() if one.requests and _no_p95(one)]
     if few:
-        least = min(workload["variants"][name]["requests"] for name in few)
+        least = min(workload.variants[name].requests for name in few)
         yield f"a 95th percentile needs 72 answers, {', '.join(few)} has {least}: read p95 as the largest values seen."
 
 
-def _no_p95(figures: dict[str, Any]) -> bool:
-    ci = figures["latency_s"]["p95_ci"]
+def _no_p95(figures: VariantFigures) -> bool:
+    ci = figures.latency_s.p95_ci
     return ci is None or ci[1] is None
 
 
-def _starts(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
+def _starts(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[str]:
     single = [name for name in sample.variants if sample.table.of(name)["engine_id"].nunique() == 1]
-    for contrast in workload["contrasts"]:
-        starts = contrast["engine_starts"]
-        if starts and contrast["engine_scatter"] > SCATTER_OF_STARTS:
+    for contrast in workload.contrasts:
+        starts = contrast.engine_starts
+        if starts and contrast.engine_scatter is not None and contrast.engine_scatter > SCATTER_OF_STARTS:
             yield (
-                f"{contrast['variant']} and {contrast['against']}: {starts} engine starts of each differ by more than "
+                f"{contrast.variant} and {contrast.against}: {starts} engine starts of each differ by more than "
                 "their items explain; the interval allows for it"
                 + (
                     ", but two starts cannot say how far: start more."
@@ -139,9 +141,9 @@ def _starts(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
         yield "each variant was started once: intervals hold the items' variation, not that of one start to the next."
 
 
-def _accept_length(workload: dict[str, Any], sample: WorkloadSample) -> Iterator[str]:
-    for name, figures in workload["variants"].items():
-        length = figures["accept_length"]
+def _accept_length(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[str]:
+    for name, figures in workload.variants.items():
+        length = figures.accept_length
         if length is not None and length < NEAR_ONE_ACCEPT_LENGTH:
             yield (
                 f"{name} speculates in vain, accept length {length:.2f}: nearly every draft is refused, as when the "

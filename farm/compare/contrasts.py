@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,15 +18,29 @@ from farm.compare.metrics import (
     Pairing,
     ratio_of,
 )
-from farm.compare.sample import WorkloadSample, as_json, ends, finite, interval, pair_spread
-from farm.stats.accuracy import AccuracyContrast, Outcomes, compare_accuracy
+from farm.compare.model import (
+    AcceptLengths,
+    AccuracyContrast,
+    Contrast,
+    EffectEstimate,
+    Estimate,
+    LatencyContrast,
+    LatencyParts,
+    SpeedParts,
+    ends,
+    estimate,
+    finite,
+)
+from farm.compare.sample import WorkloadSample, interval, pair_spread
+from farm.stats import accuracy as paired_accuracy
+from farm.stats.accuracy import Outcomes, compare_accuracy
 from farm.stats.explain import Means, latency_parts, speed_parts
 from farm.stats.family import Effect, Pair, holm
 from farm.stats.intervals import FloatArray, Interval, Statistic, log_p_value, point
 
 
-def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> dict[str, Any]:
-    """The contract's entry of one contrast, and what explains it."""
+def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> Contrast:
+    """One contrast, and what explains it."""
     data = sample.paired[pair]
     block = sample.pair_block(pair)
     speed = _quotient(TPOT_S, block + 1, block)
@@ -35,22 +48,34 @@ def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> dict[str, 
     # A start is fast or slow per token; latency inherits that, while its own scatter is that of output lengths.
     starts = pair_spread(data, _quotient(TPOT_S, 1, 0))
     latency_ratio = interval(sample, latency, data.items, starts)
-    return {
-        "variant": pair.variant,
-        "against": pair.against,
-        "kinds": list(pair.kinds),
-        "pairs": data.items,
-        "answers_paired": data.cells,
-        "engine_starts": None if starts is None else starts.starts,
-        "engine_scatter": None if starts is None else starts.deviation,
-        "throughput_ratio": as_json(interval(sample, speed, data.items, starts)),
-        "throughput_p": finite(log_p_value(sample.resampled, speed, data.items, starts)),
-        "mean_latency_change": as_json(Interval(*(end - 1 for end in latency_ratio))),
-        "per_request_throughput_ratio": as_json(interval(sample, _mean_log_ratio(sample, pair), data.items)),
-        "energy_per_token_ratio": _energy(sample, data, block),
-        **_explanation(sample, block, data.items),
-        "accuracy": _accuracy(data, margin_pp),
-    }
+    parts_s, parts = _latency_parts(sample, block)
+    return Contrast(
+        variant=pair.variant,
+        against=pair.against,
+        kinds=pair.kinds,
+        pairs=data.items,
+        answers_paired=data.cells,
+        engine_starts=None if starts is None else starts.starts,
+        engine_scatter=None if starts is None else starts.deviation,
+        throughput_ratio=estimate(interval(sample, speed, data.items, starts)),
+        throughput_p=finite(log_p_value(sample.resampled, speed, data.items, starts)),
+        mean_latency_change=_change(latency_ratio),
+        per_request_throughput_ratio=estimate(interval(sample, _mean_log_ratio(sample, pair), data.items)),
+        energy_per_token_ratio=_energy(sample, data, block),
+        accept_length=_accept_lengths(sample, block, data.items),
+        speed_parts=_speed_parts(sample, block),
+        latency_parts_s=parts_s,
+        latency_parts=parts,
+        mean_completion_tokens=(
+            finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block))),
+            finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block + 1))),
+        ),
+        accuracy=_accuracy(data, margin_pp),
+    )
+
+
+def _change(ratio: Interval) -> Estimate:
+    return estimate(Interval(*(end - 1 for end in ratio)))
 
 
 def _quotient(figure: tuple[str, str], top: int, bottom: int) -> Statistic:
@@ -58,11 +83,11 @@ def _quotient(figure: tuple[str, str], top: int, bottom: int) -> Statistic:
     return lambda sums: above(sums) / below(sums)
 
 
-def _energy(sample: WorkloadSample, data: Pairing, block: int) -> dict[str, Any] | None:
+def _energy(sample: WorkloadSample, data: Pairing, block: int) -> Estimate | None:
     """Energy per generated token over the other's; None where one of the two has none."""
     sides = (data.variant_answers, data.against_answers)
     items = min(int(side.loc[side["energy_j"].notna().to_numpy(), "item"].nunique()) for side in sides)
-    return as_json(interval(sample, _quotient(ENERGY_PER_TOKEN_J, block, block + 1), items)) if items else None
+    return estimate(interval(sample, _quotient(ENERGY_PER_TOKEN_J, block, block + 1), items)) if items else None
 
 
 def _mean_log_ratio(sample: WorkloadSample, pair: Pair) -> Statistic:
@@ -70,32 +95,35 @@ def _mean_log_ratio(sample: WorkloadSample, pair: Pair) -> Statistic:
     return lambda sums: np.exp(sums[..., place] / sums[..., place + 1])
 
 
-def _explanation(sample: WorkloadSample, block: int, items: int) -> dict[str, Any]:
-    """Tokens and cost per round, and the parts of the latency change, in seconds and as shares of mean latency."""
+def _accept_lengths(sample: WorkloadSample, block: int, items: int) -> AcceptLengths:
+    """Tokens per verify round of both sides."""
+    own, other = (point(sample.resampled, ratio_of(*ACCEPT_LENGTH, side)) for side in (block, block + 1))
+    speculates = math.isfinite(own) or math.isfinite(other)
+    return AcceptLengths(
+        variant=finite(own),
+        against=finite(other),
+        ratio=estimate(interval(sample, _round_length_ratio(block), items)) if speculates else None,
+    )
+
+
+def _speed_parts(sample: WorkloadSample, block: int) -> SpeedParts | None:
+    """Tokens and cost per round; None where one side decoded nothing."""
     variant, against = (_means(sample, side) for side in (block, block + 1))
-    lengths = [point(sample.resampled, ratio_of(*ACCEPT_LENGTH, side)) for side in (block, block + 1)]
-    speculates = any(math.isfinite(length) for length in lengths)
-    out: dict[str, Any] = {
-        "accept_length": {
-            "variant": finite(lengths[0]),
-            "against": finite(lengths[1]),
-            "ratio": as_json(interval(sample, _round_length_ratio(block), items)) if speculates else None,
-        },
-        "speed_parts": None,
-        "latency_parts_s": None,
-        "latency_parts": None,
-        "mean_completion_tokens": [
-            finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, side))) for side in (block, block + 1)
-        ],
-    }
-    if variant.tpot_s > 0 and against.tpot_s > 0:
-        plain = [length if math.isfinite(length) else 1.0 for length in lengths]
-        out["speed_parts"] = speed_parts(variant.tpot_s, plain[0], against.tpot_s, plain[1])._asdict()
-    if against.latency_s > 0:
-        parts = latency_parts(variant, against)._asdict()
-        out["latency_parts_s"] = parts
-        out["latency_parts"] = {name: value / against.latency_s for name, value in parts.items()}
-    return out
+    if not (variant.tpot_s > 0 and against.tpot_s > 0):
+        return None
+    lengths = (point(sample.resampled, ratio_of(*ACCEPT_LENGTH, side)) for side in (block, block + 1))
+    own, other = (length if math.isfinite(length) else 1.0 for length in lengths)
+    return SpeedParts(**speed_parts(variant.tpot_s, own, against.tpot_s, other)._asdict())
+
+
+def _latency_parts(sample: WorkloadSample, block: int) -> tuple[LatencyParts | None, LatencyParts | None]:
+    """The parts of the latency change, in seconds and as shares of the other's mean latency."""
+    variant, against = (_means(sample, side) for side in (block, block + 1))
+    if not against.latency_s > 0:
+        return None, None
+    seconds = latency_parts(variant, against)._asdict()
+    shares = {name: value / against.latency_s for name, value in seconds.items()}
+    return LatencyParts(**seconds), LatencyParts(**shares)
 
 
 def _round_length_ratio(block: int) -> Statistic:
@@ -114,11 +142,11 @@ def _means(sample: WorkloadSample, block: int) -> Means:
     return Means(*(value if math.isfinite(value) else 0.0 for value in values))
 
 
-def _accuracy(data: Pairing, margin_pp: float) -> dict[str, Any] | None:
+def _accuracy(data: Pairing, margin_pp: float) -> AccuracyContrast | None:
     variant, against, outcomes = _graded(data)
     if not len(variant):
         return None
-    return _accuracy_json(compare_accuracy(variant, against, outcomes, margin_pp / 100), len(variant))
+    return _shown(compare_accuracy(variant, against, outcomes, margin_pp / 100), len(variant))
 
 
 def _graded(data: Pairing) -> tuple[FloatArray, FloatArray, Outcomes]:
@@ -139,34 +167,33 @@ def _graded(data: Pairing) -> tuple[FloatArray, FloatArray, Outcomes]:
     return np.bincount(codes, weights=one) / count, np.bincount(codes, weights=two) / count, outcomes
 
 
-def _accuracy_json(found: AccuracyContrast, questions: int) -> dict[str, Any]:
-    return {
-        "questions": questions,
-        "difference_pp": 100 * found.difference,
-        "ci": ends(100 * found.low, 100 * found.high),
+def _shown(found: paired_accuracy.AccuracyContrast, questions: int) -> AccuracyContrast:
+    return AccuracyContrast(
+        questions=questions,
+        difference_pp=100 * found.difference,
+        ci=ends(100 * found.low, 100 * found.high),
         **found.outcomes._asdict(),
-        "mcnemar_exact_p": found.exact_p,
-        "mcnemar_mid_p": found.mid_p,
-        "tost_p": found.tost_p,
-        "not_worse_p": found.not_worse_p,
-        "margin_pp": 100 * found.margin,
-        "detectable_pp": 100 * found.detectable,
-        "verdict": found.verdict,
-    }
+        mcnemar_exact_p=found.exact_p,
+        mcnemar_mid_p=found.mid_p,
+        tost_p=found.tost_p,
+        not_worse_p=found.not_worse_p,
+        margin_pp=100 * found.margin,
+        detectable_pp=100 * found.detectable,
+        verdict=found.verdict,
+    )
 
 
-def effect(sample: WorkloadSample, found: Effect) -> dict[str, Any]:
+def effect(sample: WorkloadSample, found: Effect) -> EffectEstimate:
     """A main effect or an interaction, on decode throughput and on mean latency."""
     items = min(int(sample.table.of(name)["item"].nunique()) for name in found.numerators + found.denominators)
     speed, latency = _effect_statistic(sample, found, TPOT_S, -1), _effect_statistic(sample, found, LATENCY_S, 1)
-    latency_ratio = interval(sample, latency, items)
-    return {
-        "name": found.name,
-        "kind": found.kind,
-        "throughput_ratio": as_json(interval(sample, speed, items)),
-        "throughput_p": finite(log_p_value(sample.resampled, speed, items)),
-        "mean_latency_change": as_json(Interval(*(end - 1 for end in latency_ratio))),
-    }
+    return EffectEstimate(
+        name=found.name,
+        kind=found.kind,
+        throughput_ratio=estimate(interval(sample, speed, items)),
+        throughput_p=finite(log_p_value(sample.resampled, speed, items)),
+        mean_latency_change=_change(interval(sample, latency, items)),
+    )
 
 
 def _effect_statistic(sample: WorkloadSample, found: Effect, figure: tuple[str, str], sign: int) -> Statistic:
@@ -180,24 +207,37 @@ def _effect_statistic(sample: WorkloadSample, found: Effect, figure: tuple[str, 
     return statistic
 
 
-def add_holm(contrasts: Sequence[dict[str, Any]], effects: Sequence[dict[str, Any]]) -> None:
+def with_holm(
+    contrasts: Sequence[Contrast], effects: Sequence[EffectEstimate]
+) -> tuple[tuple[Contrast, ...], tuple[EffectEstimate, ...]]:
     """Correct over the declared family of a workload: all its contrasts and effects, speed and accuracy apart."""
-    members = [*contrasts, *effects]
-    adjusted = holm([math.nan if one["throughput_p"] is None else one["throughput_p"] for one in members])
-    for one, p in zip(members, adjusted, strict=True):
-        one["throughput_p_holm"] = finite(p)
-    graded = [one["accuracy"] for one in contrasts if one["accuracy"] is not None]
-    for one, p in zip(graded, holm([one["mcnemar_mid_p"] for one in graded]), strict=True):
-        one["mcnemar_mid_p_holm"] = finite(p)
+    raw = [one.throughput_p for one in contrasts] + [one.throughput_p for one in effects]
+    speed = [finite(p) for p in holm([math.nan if p is None else p for p in raw])]
+    graded = holm([_mid_p(one.accuracy) for one in contrasts])
+    return (
+        tuple(
+            one.model_copy(update={"throughput_p_holm": p, "accuracy": _corrected(one.accuracy, mid_p)})
+            for one, p, mid_p in zip(contrasts, speed[: len(contrasts)], graded, strict=True)
+        ),
+        tuple(
+            one.model_copy(update={"throughput_p_holm": p})
+            for one, p in zip(effects, speed[len(contrasts) :], strict=True)
+        ),
+    )
 
 
-def head_to_head(sample: WorkloadSample, variant: str, against: str) -> dict[str, Any]:
+def _mid_p(accuracy: AccuracyContrast | None) -> float:
+    """Undefined p-values take no part in a correction."""
+    return math.nan if accuracy is None or accuracy.mcnemar_mid_p is None else accuracy.mcnemar_mid_p
+
+
+def _corrected(accuracy: AccuracyContrast | None, p: float) -> AccuracyContrast | None:
+    return accuracy and accuracy.model_copy(update={"mcnemar_mid_p_holm": finite(p)})
+
+
+def head_to_head(sample: WorkloadSample, variant: str, against: str) -> LatencyContrast:
     """Mean latency of two variants that the family does not pair, over their shared items."""
     block, other = sample.block(variant), sample.block(against)
     items = min(int(sample.table.of(name)["item"].nunique()) for name in (variant, against))
     ratio = interval(sample, _quotient(LATENCY_S, block, other), items)
-    return {
-        "variant": variant,
-        "against": against,
-        "mean_latency_change": as_json(Interval(*(end - 1 for end in ratio))),
-    }
+    return LatencyContrast(variant=variant, against=against, mean_latency_change=_change(ratio))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
 from farm.errors import InputError
 from farm.paths import farm_home, results_root
-from farm.results.folder import SHARED, ResultsFolder, begins, find
+from farm.results.folder import ENGINES, SHARED, SWEEP, ResultsFolder, begins, find
+from farm.results.summary import EngineSummary, SweepSummary, engine_summaries, sweep_summary
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 _HEAVY: Final = ("chunk_times_s", "chunk_tokens", "output_text")
 _TRACKING_TIMEOUT_S: Final = 10
@@ -25,8 +29,8 @@ class Results:
 
     folder: Path
     records: pd.DataFrame
-    sweep: dict[str, Any] | None
-    engines: list[dict[str, Any]] | None
+    sweep: SweepSummary | None
+    engines: Sequence[EngineSummary]
     items: pd.DataFrame | None
 
     def texts(self, item_ids: Iterable[str]) -> pd.DataFrame:
@@ -38,12 +42,13 @@ class Results:
 def load(folder: Path) -> Results:
     """Read a results folder; only the records are required."""
     results = ResultsFolder(folder)
-    items = results.items()
+    records = results.records(without=_HEAVY).to_pandas()
+    items, sweep, engines = results.items(), results.sweep(), results.engines()
     return Results(
         folder=folder,
-        records=results.records(without=_HEAVY).to_pandas(),
-        sweep=results.sweep(),
-        engines=results.engines(),
+        records=records,
+        sweep=None if sweep is None else sweep_summary(sweep, folder / SWEEP),
+        engines=() if engines is None else engine_summaries(engines, folder / ENGINES),
         items=None if items is None else items.to_pandas(),
     )
 
@@ -85,7 +90,7 @@ def download(sweep_id: str | None, uri: str, into: Path) -> Path:
     return into
 
 
-def _parent_run(client: Any, sweep_id: str | None) -> str | None:
+def _parent_run(client: MlflowClient, sweep_id: str | None) -> str | None:
     experiments = [one.experiment_id for one in client.search_experiments()]
     wanted = f"tags.`farm.sweep_id` LIKE '{sweep_id}%'" if sweep_id else "tags.`farm.sweep_id` LIKE '%'"
     runs = client.search_runs(experiments, filter_string=wanted, order_by=["attributes.start_time DESC"])

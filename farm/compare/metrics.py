@@ -17,28 +17,6 @@ from farm.errors import InputError
 from farm.results.record import REQUIRED_COLUMNS
 from farm.stats.intervals import FloatArray, IntArray, Statistic
 
-SUMS: Final = (
-    "answers",
-    "latency_s",
-    "ttft_s",
-    "decode_s",  # of answers with more than one token
-    "steps",  # their completion tokens after the first
-    "completion_tokens",
-    "spec_tokens",  # completion tokens under speculation
-    "verify_rounds",
-    "accepted",
-    "proposed",
-    "request_tpot_s",  # each answer's own seconds per token
-    "request_tpot_answers",
-    "request_accept_length",  # each answer's own tokens per verify round
-    "request_accept_rate",
-    "spec_answers",
-    "drafting_answers",
-    "energy_j",  # of answers whose energy is known
-    "energy_tokens",  # their completion tokens
-    "energy_answers",
-)
-_PLACE: Final = {name: place for place, name in enumerate(SUMS)}
 _OPTIONAL_NUMBERS: Final = {
     "verify_rounds": 0.0,
     "draft_tokens_proposed": 0.0,
@@ -62,6 +40,34 @@ _OPTIONAL_TEXT: Final = (
 )
 
 
+class Sums(NamedTuple):
+    """What answers add up to; a column of numbers for each."""
+
+    answers: FloatArray
+    latency_s: FloatArray
+    ttft_s: FloatArray
+    decode_s: FloatArray  # of answers with more than one token
+    steps: FloatArray  # their completion tokens after the first
+    completion_tokens: FloatArray
+    spec_tokens: FloatArray  # completion tokens under speculation
+    verify_rounds: FloatArray
+    accepted: FloatArray
+    proposed: FloatArray
+    request_tpot_s: FloatArray  # each answer's own seconds per token
+    request_tpot_answers: FloatArray
+    request_accept_length: FloatArray  # each answer's own tokens per verify round
+    request_accept_rate: FloatArray
+    spec_answers: FloatArray
+    drafting_answers: FloatArray
+    energy_j: FloatArray  # of answers whose energy is known
+    energy_tokens: FloatArray  # their completion tokens
+    energy_answers: FloatArray
+
+
+SUMS: Final = Sums._fields
+_PLACE: Final = {name: place for place, name in enumerate(SUMS)}
+
+
 def ratio_of(numerator: str, denominator: str, block: int = 0) -> Statistic:
     """The statistic sum(numerator) / sum(denominator) of the block-th set of columns."""
     top, bottom = block * len(SUMS) + _PLACE[numerator], block * len(SUMS) + _PLACE[denominator]
@@ -78,12 +84,12 @@ ENERGY_PER_REQUEST_J: Final = ("energy_j", "energy_answers")
 ENERGY_PER_TOKEN_J: Final = ("energy_j", "energy_tokens")
 
 
-def checked(records: pd.DataFrame) -> pd.DataFrame:
+def checked(records: pd.DataFrame, *, may_be_empty: bool = False) -> pd.DataFrame:
     """A copy of the records with every column the figures need, or an `InputError` that says what is wrong."""
     missing = [name for name in REQUIRED_COLUMNS if name not in records.columns]
     if missing:
         raise InputError(f"The records lack the required column(s) {', '.join(missing)}.")
-    if records.empty:
+    if records.empty and not may_be_empty:
         raise InputError("The sweep is empty: it holds no record yet.")
     keys = records[["variant", "workload", "item_id", "repeat"]]
     if keys.isna().to_numpy().any():
@@ -178,8 +184,8 @@ def item_sums(answers: pd.DataFrame, items: int) -> FloatArray:
     return np.column_stack([np.bincount(codes, weights=column, minlength=items) for column in answer_columns(answers)])
 
 
-def answer_columns(answers: pd.DataFrame) -> list[FloatArray]:
-    """What each answer adds to each of `SUMS`."""
+def answer_columns(answers: pd.DataFrame) -> Sums:
+    """What each answer adds to each sum."""
 
     def of(name: str) -> FloatArray:
         return answers[name].to_numpy(dtype=np.float64)
@@ -190,27 +196,27 @@ def answer_columns(answers: pd.DataFrame) -> list[FloatArray]:
     decode = np.where(many, of("decode_s"), 0.0)
     accepted, energy = of("draft_tokens_accepted"), of("energy_j")
     powered = np.isfinite(energy)
-    return [
-        np.ones(len(answers)),
-        of("latency_s"),
-        of("ttft_s"),
-        decode,
-        steps,
-        tokens,
-        np.where(speculated, tokens, 0.0),
-        rounds,
-        accepted,
-        proposed,
-        np.divide(decode, steps, out=np.zeros_like(decode), where=many),
-        many.astype(np.float64),
-        np.divide(tokens, rounds, out=np.zeros_like(tokens), where=speculated),
-        np.divide(accepted, proposed, out=np.zeros_like(accepted), where=drafted),
-        speculated.astype(np.float64),
-        drafted.astype(np.float64),
-        np.where(powered, energy, 0.0),
-        np.where(powered, tokens, 0.0),
-        powered.astype(np.float64),
-    ]
+    return Sums(
+        answers=np.ones(len(answers)),
+        latency_s=of("latency_s"),
+        ttft_s=of("ttft_s"),
+        decode_s=decode,
+        steps=steps,
+        completion_tokens=tokens,
+        spec_tokens=np.where(speculated, tokens, 0.0),
+        verify_rounds=rounds,
+        accepted=accepted,
+        proposed=proposed,
+        request_tpot_s=np.divide(decode, steps, out=np.zeros_like(decode), where=many),
+        request_tpot_answers=many.astype(np.float64),
+        request_accept_length=np.divide(tokens, rounds, out=np.zeros_like(tokens), where=speculated),
+        request_accept_rate=np.divide(accepted, proposed, out=np.zeros_like(accepted), where=drafted),
+        spec_answers=speculated.astype(np.float64),
+        drafting_answers=drafted.astype(np.float64),
+        energy_j=np.where(powered, energy, 0.0),
+        energy_tokens=np.where(powered, tokens, 0.0),
+        energy_answers=powered.astype(np.float64),
+    )
 
 
 @dataclass(frozen=True)
@@ -291,7 +297,7 @@ def order_statistic_interval(ordered: FloatArray, level: float) -> tuple[float, 
     )
 
 
-def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> list[int] | None:
+def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> tuple[int, ...] | None:
     """Verify rounds by number of accepted drafts, summed over the answers; None where it was not recorded."""
     if "accept_histogram" not in records.columns:
         return None
@@ -301,7 +307,7 @@ def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> list[int] 
     lengths = np.array([len(row) for row in rows])
     flat = np.concatenate([np.asarray(row, dtype=np.float64) for row in rows])
     places = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return [int(total) for total in np.bincount(places, weights=flat)]
+    return tuple(int(total) for total in np.bincount(places, weights=flat))
 
 
 def _is_list(value: Any) -> bool:

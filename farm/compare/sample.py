@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -117,19 +116,3 @@ def _spread(answers: pd.DataFrame, sides: list[pd.DataFrame], statistic: Statist
 def interval(sample: WorkloadSample, statistic: Statistic, items: int, engines: EngineSpread | None = None) -> Interval:
     """The figure with its interval."""
     return ratio_interval(sample.resampled, statistic, items, engines)
-
-
-def finite(value: float) -> float | None:
-    """A number for JSON, which knows no NaN."""
-    return float(value) if math.isfinite(value) else None
-
-
-def as_json(estimate: Interval) -> dict[str, Any]:
-    """`{"value", "ci"}` of the contract."""
-    return {"value": finite(estimate.value), "ci": ends(estimate.low, estimate.high)}
-
-
-def ends(low: float, high: float) -> list[float | None] | None:
-    """An interval for JSON; null where neither end is known."""
-    known = [finite(low), finite(high)]
-    return None if known == [None, None] else known

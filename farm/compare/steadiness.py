@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from scipy import stats
 
 from farm.compare.advice import MIN_ITEMS
 from farm.compare.metrics import WorkloadTable
+from farm.compare.model import EngineDrift, NodeShift, Stability
 from farm.stats.intervals import FloatArray
 
 
@@ -70,30 +70,24 @@ def drifts(table: WorkloadTable) -> list[Drift]:
     return found
 
 
-def as_json(effect: NodeEffect | None, drift: list[Drift]) -> dict[str, Any]:
-    """`steadiness` of one workload in the comparison; percentages, null where there is too little to tell."""
+def stability(effect: NodeEffect | None, drift: list[Drift]) -> Stability:
+    """Node effect and largest drift of one workload, in percent."""
     largest = max(drift, key=lambda one: abs(one.share), default=None)
-    return {
-        "node_effect": effect
-        and {"slow": effect.slow, "fast": effect.fast, "percent": 100 * effect.share, "p": effect.p},
-        "largest_drift": largest
-        and {
-            "variant": largest.variant,
-            "engine_id": largest.engine_id,
-            "percent": 100 * largest.share,
-            "p": largest.p,
-        },
-    }
+    return Stability(
+        node_effect=effect and NodeShift(slow=effect.slow, fast=effect.fast, percent=100 * effect.share, p=effect.p),
+        largest_drift=largest
+        and EngineDrift(variant=largest.variant, engine_id=largest.engine_id, percent=100 * largest.share, p=largest.p),
+    )
 
 
-def sentence(steadiness: dict[str, Any]) -> str | None:
+def sentence(found: Stability) -> str | None:
     """The same in words, for the reasons under a table."""
-    effect, drift = steadiness["node_effect"], steadiness["largest_drift"]
+    effect, drift = found.node_effect, found.largest_drift
     parts = []
     if effect:
-        parts.append(f"node {effect['slow']} takes {effect['percent']:.2f} % longer per token than {effect['fast']}")
+        parts.append(f"node {effect.slow} takes {effect.percent:.2f} % longer per token than {effect.fast}")
     if drift:
-        parts.append(f"no engine drifted by more than {abs(drift['percent']):.2f} % from its first answer to its last")
+        parts.append(f"no engine drifted by more than {abs(drift.percent):.2f} % from its first answer to its last")
     return "; ".join(parts) or None
 
 

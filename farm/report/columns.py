@@ -1,130 +1,174 @@
-"""The cells of the comparison table, and the header line, the same in every view."""
+"""The one table of figures: what each is called, its unit and definition, how it reads, and where it comes from.
+
+The terminal, Markdown, CSV, the HTML report and MLflow show what stands here. A new figure is a row.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from farm.compare.words import change_parts, number, p_value, points, ratio_parts, signed
+from farm.compare.model import Accuracy, Contrast, Ends, Estimate, VariantFigures
+from farm.compare.words import number
 
-COLUMNS: Final = (
-    "variant",
-    "answers",
-    "TPOT ms",
-    "tokens/s",
-    "TTFT s",
-    "mean latency s",
-    "accept length",
-    "accuracy, pp",
-)
-ENERGY: Final = "J/token"
+Source = TypeVar("Source")
 
 
-def header(comparison: dict[str, Any]) -> str:
-    """One line: which sweep, its label in capitals, whole or partial."""
-    sweep = comparison["sweep"]
-    parts = [f"Sweep {sweep['name'] or sweep['sweep_id'] or 'without a name'}"]
-    if sweep["name"] and sweep["sweep_id"]:
-        parts[0] += f" ({sweep['sweep_id']})"
-    if sweep["label"]:
-        parts.append(sweep["label"].upper())
-    whole = f"{sweep['cells_answered']:,} of {sweep['cells_planned']:,} cells"
-    parts.append(f"complete, {whole}" if sweep["complete"] else f"PARTIAL: {whole}")
-    parts.append(f"baseline {comparison['baseline']}")
-    return " | ".join(parts)
+class Reading(NamedTuple):
+    """A figure and its 95 % interval, null where it is not known."""
+
+    value: float | str | None
+    ci: Ends | None = None
 
 
-def mark(comparison: dict[str, Any]) -> str:
-    """What every table and plot of a labelled or partial sweep carries; empty for a whole one of a real model."""
-    sweep = comparison["sweep"]
-    marks = [sweep["label"].upper()] if sweep["label"] else []
-    return " | ".join(marks if sweep["complete"] else [*marks, "PARTIAL"])
+@dataclass(frozen=True)
+class Column(Generic[Source]):
+    """One figure of a variant, or of a contrast.
+
+    Attributes:
+        key: its name in CSV.
+        name: its name for readers, followed by `unit` and `over`, what it is taken over.
+        definition: how it is formed, in a line.
+        of: where it comes from.
+        digits: how many are shown after the point.
+        metric: its name in MLflow, `group/name`; null where it is none.
+        ranged: its interval is part of CSV and MLflow too.
+        telemetry: known only where the GPU was watched, and shown only there.
+    """
+
+    key: str
+    name: str
+    unit: str
+    definition: str
+    of: Callable[[Source], Reading]
+    digits: int = 2
+    over: str = ""
+    metric: str | None = None
+    ranged: bool = False
+    telemetry: bool = False
+
+    @property
+    def heading(self) -> str:
+        """Name, unit, and what it is taken over."""
+        named = f"{self.name} {self.unit}".rstrip()
+        return f"{named}, {self.over}" if self.over else named
+
+    def text(self, source: Source) -> str:
+        """The figure as it is shown; counts are whole."""
+        value = self.of(source).value
+        if isinstance(value, str):
+            return value
+        return f"{value:,}" if isinstance(value, int) else number(value, self.digits)
+
+    def range_text(self, source: Source) -> str:
+        """Its interval as it is shown, empty where there is none."""
+        low, high = self.of(source).ci or (None, None)
+        return "" if low is None and high is None else f"[{number(low, self.digits)}, {number(high, self.digits)}]"
 
 
-def workload_title(comparison: dict[str, Any], name: str) -> str:
-    """Name, what it is, how many items, and the mark."""
-    workload, marked = comparison["workloads"][name], mark(comparison)
-    title = name if workload["title"] == name else f"{name}: {workload['title']}"
-    return f"{title}, {workload['items']:,} items" + (f" [{marked}]" if marked else "")
+def _of(estimate: Estimate | Accuracy | None) -> Reading:
+    return Reading(None) if estimate is None else Reading(estimate.value, estimate.ci)
 
 
-def columns(comparison: dict[str, Any], name: str) -> list[str]:
-    """Heads of the table of a workload: energy has a column only where some variant's is known."""
-    return [*COLUMNS, *([ENERGY] if _has_energy(comparison["workloads"][name]) else [])]
+Variant = Column[VariantFigures]
+_TPOT: Final = "seconds from first to last token over tokens after the first"
 
+VARIANT_COLUMNS: Final[tuple[Variant, ...]] = (
+    Variant("requests", "answers", "", "cells with an answer", lambda one: Reading(one.requests),
+            metric="answers/requests"),
+    Variant("errors", "errors", "", "cells without an answer", lambda one: Reading(one.errors),
+            metric="answers/errors"),
+    Variant("truncated", "truncated", "", "answers cut off at their token limit", lambda one: Reading(one.truncated),
+            metric="answers/truncated"),
+    Variant("tpot_ms", "TPOT", "ms", f"{_TPOT}, summed over answers before dividing", lambda one: _of(one.tpot_ms),
+            over="token-weighted", metric="speed/tpot_ms", ranged=True),
+    Variant("tpot_per_request_ms_mean", "TPOT", "ms", f"{_TPOT}, of each answer",
+            lambda one: Reading(one.tpot_per_request_ms.mean, one.tpot_per_request_ms.mean_ci),
+            over="mean of requests"),
+    Variant("tpot_per_request_ms_p50", "TPOT", "ms", f"{_TPOT}, of each answer",
+            lambda one: Reading(one.tpot_per_request_ms.p50, one.tpot_per_request_ms.p50_ci),
+            over="median of requests"),
+    Variant("decode_tokens_per_s", "decode", "tokens/s", "1 / TPOT, token-weighted",
+            lambda one: _of(one.decode_tokens_per_s), metric="speed/decode_tokens_per_s", ranged=True),
+    Variant("ttft_s_mean", "TTFT", "s", "from sending a request to its first token",
+            lambda one: Reading(one.ttft_s.mean, one.ttft_s.mean_ci), digits=3, over="mean",
+            metric="speed/ttft_s.mean"),
+    Variant("ttft_s_p50", "TTFT", "s", "from sending a request to its first token",
+            lambda one: Reading(one.ttft_s.p50, one.ttft_s.p50_ci), digits=3, over="median",
+            metric="speed/ttft_s.p50"),
+    Variant("ttft_s_p95", "TTFT", "s", "from sending a request to its first token",
+            lambda one: Reading(one.ttft_s.p95, one.ttft_s.p95_ci), digits=3, over="p95", metric="speed/ttft_s.p95"),
+    Variant("latency_s_mean", "latency", "s", "from sending a request to its last token",
+            lambda one: Reading(one.latency_s.mean, one.latency_s.mean_ci), over="mean",
+            metric="speed/latency_s.mean"),
+    Variant("latency_s_p50", "latency", "s", "from sending a request to its last token",
+            lambda one: Reading(one.latency_s.p50, one.latency_s.p50_ci), over="median", metric="speed/latency_s.p50"),
+    Variant("latency_s_p95", "latency", "s", "from sending a request to its last token",
+            lambda one: Reading(one.latency_s.p95, one.latency_s.p95_ci), over="p95", metric="speed/latency_s.p95"),
+    Variant("completion_tokens_mean", "completion tokens", "", "tokens of an answer, counted by the engine",
+            lambda one: Reading(one.completion_tokens.mean, one.completion_tokens.mean_ci), digits=0, over="mean",
+            metric="answers/completion_tokens.mean"),
+    Variant("completion_tokens_p50", "completion tokens", "", "tokens of an answer, counted by the engine",
+            lambda one: Reading(one.completion_tokens.p50, one.completion_tokens.p50_ci), digits=0, over="median",
+            metric="answers/completion_tokens.p50"),
+    Variant("completion_tokens_p95", "completion tokens", "", "tokens of an answer, counted by the engine",
+            lambda one: Reading(one.completion_tokens.p95, one.completion_tokens.p95_ci), digits=0, over="p95",
+            metric="answers/completion_tokens.p95"),
+    Variant("accept_length", "accept length", "", "tokens per verify round, summed over answers before dividing",
+            lambda one: Reading(one.accept_length, one.accept_length_ci), over="token-weighted",
+            metric="speculation/accept_length"),
+    Variant("accept_length_per_request", "accept length", "", "tokens per verify round, of each answer",
+            lambda one: Reading(one.accept_length_per_request), over="mean of requests"),
+    Variant("accept_rate", "accept rate", "", "accepted over proposed draft tokens",
+            lambda one: Reading(one.accept_rate, one.accept_rate_ci), digits=3, over="draft-weighted",
+            metric="speculation/accept_rate"),
+    Variant("accept_rate_per_request", "accept rate", "", "accepted over proposed draft tokens, of each answer",
+            lambda one: Reading(one.accept_rate_per_request), digits=3, over="mean of requests"),
+    Variant("accuracy", "accuracy", "", "right answers over graded answers", lambda one: _of(one.accuracy), digits=4,
+            metric="accuracy/accuracy", ranged=True),
+    Variant("correct", "right answers", "", "graded answers that are right",
+            lambda one: Reading(one.accuracy.correct if one.accuracy else None), metric="accuracy/correct"),
+    Variant("graded", "graded answers", "", "answers that have a reference to be graded by",
+            lambda one: Reading(one.accuracy.n if one.accuracy else None), metric="accuracy/n"),
+    Variant("energy_j_per_request", "energy", "J per answer", "energy of the GPU during answers over answers",
+            lambda one: _of(one.energy_j_per_request), digits=1, metric="energy/energy_j_per_request", ranged=True,
+            telemetry=True),
+    Variant("energy_j_per_token", "energy", "J per generated token", "energy of the GPU during answers over tokens",
+            lambda one: _of(one.energy_j_per_token), digits=3, metric="energy/energy_j_per_token", ranged=True,
+            telemetry=True),
+    Variant("energy_method", "energy measured by", "", "a counter of the board, or the integral of power readings",
+            lambda one: Reading(one.energy_method), telemetry=True),
+    Variant("sm_clock_mhz", "mean SM clock", "MHz", "clock of the GPU's cores during answers, time-weighted",
+            lambda one: Reading(one.sm_clock_mhz), digits=0, metric="energy/sm_clock_mhz", telemetry=True),
+    Variant("throttled_s", "throttled", "seconds", "seconds of answers in which the GPU slowed itself down",
+            lambda one: Reading(one.throttled_s), digits=1, metric="energy/throttled_s", telemetry=True),
+    Variant("slow_answers", "answers in a slow state", "", "answers taken while the GPU was slower than it should be",
+            lambda one: Reading(one.slow_answers), metric="energy/slow_answers", telemetry=True),
+)  # fmt: skip
 
-def _has_energy(workload: dict[str, Any]) -> bool:
-    return any(figures["energy_j_per_token"] for figures in workload["variants"].values())
+Paired = Column[Contrast]
 
-
-class Cell(NamedTuple):
-    """A figure, what the contrast with the baseline makes of it, and how sure that is."""
-
-    figure: str
-    note: str = ""
-    sure: str = ""
-
-
-def rows(comparison: dict[str, Any], name: str) -> list[list[Cell]]:
-    """One row for each variant, in the order of `columns`."""
-    workload = comparison["workloads"][name]
-    contrasts = {c["variant"]: c for c in workload["contrasts"] if c["against"] == comparison["baseline"]}
-    with_energy = _has_energy(workload)
-    return [
-        _row(variant, figures, contrasts.get(variant))
-        + ([_energy(figures, contrasts.get(variant))] if with_energy else [])
-        for variant, figures in workload["variants"].items()
-    ]
-
-
-def _row(variant: str, figures: dict[str, Any], contrast: dict[str, Any] | None) -> list[Cell]:
-    speed, latency = number(figures["decode_tokens_per_s"]["value"]), number(figures["latency_s"]["mean"])
-    against: dict[str, Any] = contrast or {"throughput_ratio": None, "mean_latency_change": None, "accuracy": None}
-    return [
-        Cell(variant),
-        Cell(f"{figures['requests']:,}", sure=_losses(figures)),
-        Cell(number(figures["tpot_ms"]["value"])),
-        Cell(speed, *ratio_parts(against["throughput_ratio"])),
-        Cell(number(figures["ttft_s"]["mean"], 3)),
-        Cell(latency, *change_parts(against["mean_latency_change"])),
-        Cell(number(figures["accept_length"])),
-        _accuracy(figures["accuracy"], against["accuracy"]),
-    ]
-
-
-def _energy(figures: dict[str, Any], contrast: dict[str, Any] | None) -> Cell:
-    energy = figures["energy_j_per_token"]
-    if energy is None:
-        return Cell("-")
-    return Cell(number(energy["value"]), *ratio_parts((contrast or {}).get("energy_per_token_ratio")))
-
-
-def _losses(figures: dict[str, Any]) -> str:
-    parts = [f"{figures[name]:,} {word}" for name, word in (("errors", "err"), ("truncated", "cut")) if figures[name]]
-    return ", ".join(parts)
-
-
-def _accuracy(accuracy: dict[str, Any] | None, contrast: dict[str, Any] | None) -> Cell:
-    share = "-" if accuracy is None else f"{100 * accuracy['value']:.2f} %"
-    if contrast is None:
-        return Cell(share)
-    return Cell(share, signed(contrast["difference_pp"], 2), contrast["verdict"])
-
-
-def accuracy_line(contrast: dict[str, Any]) -> str:
-    """The accuracy contrast in one sentence with all its tests."""
-    a = contrast["accuracy"]
-    return (
-        f"{contrast['variant']} against {contrast['against']}: {points(a)}, {a['verdict']}; "
-        f"both right {a['both']:,}, only {contrast['against']} {a['only_against']:,}, only {contrast['variant']} "
-        f"{a['only_variant']:,}, neither {a['neither']:,}; McNemar exact {p_value(a['mcnemar_exact_p'])}, mid-"
-        f"{p_value(a['mcnemar_mid_p'])}; equivalence within {a['margin_pp']:g} pp {p_value(a['tost_p'])}; "
-        f"{a['questions']:,} questions can show {a['detectable_pp']:.1f} pp"
-    )
-
-
-def published_rows(comparison: dict[str, Any]) -> list[list[str]]:
-    """Published figures beside the measured ones: workload, variant, figure, measured, published."""
-    return [
-        [row["workload"], row["variant"], row["figure"], f"{row['measured']:.4g}", f"{row['published']:.4g}"]
-        for row in comparison.get("published") or []
-    ]
+CONTRAST_COLUMNS: Final[tuple[Paired, ...]] = (
+    Paired("pairs", "pairs", "", "items that both variants answered", lambda c: Reading(c.pairs)),
+    Paired("throughput_ratio", "decode throughput", "", "TPOT of the other over TPOT of the variant, on paired items",
+           lambda c: _of(c.throughput_ratio), over="ratio", metric="vs_baseline/throughput_ratio", ranged=True),
+    Paired("mean_latency_change", "mean latency", "", "mean latency over that of the other, less 1",
+           lambda c: _of(c.mean_latency_change), over="change", metric="vs_baseline/mean_latency_change", ranged=True),
+    Paired("accuracy_difference_pp", "accuracy", "pp", "share of right answers less that of the other",
+           lambda c: Reading(c.accuracy.difference_pp, c.accuracy.ci) if c.accuracy else Reading(None),
+           over="difference", metric="vs_baseline/accuracy_difference_pp", ranged=True),
+    Paired("mcnemar_exact_p", "McNemar exact", "p", "exact test of no difference in accuracy",
+           lambda c: Reading(c.accuracy.mcnemar_exact_p if c.accuracy else None)),
+    Paired("mcnemar_mid_p", "McNemar mid-p", "p", "its mid-p form",
+           lambda c: Reading(c.accuracy.mcnemar_mid_p if c.accuracy else None), metric="vs_baseline/mcnemar_mid_p"),
+    Paired("tost_p", "equivalence", "p", "two one-sided tests of a difference within the margin",
+           lambda c: Reading(c.accuracy.tost_p if c.accuracy else None), metric="vs_baseline/tost_p"),
+    Paired("margin_pp", "margin", "pp", "the difference in accuracy that does not matter",
+           lambda c: Reading(c.accuracy.margin_pp if c.accuracy else None)),
+    Paired("verdict", "verdict", "", "equivalent, better, worse or inconclusive",
+           lambda c: Reading(c.accuracy.verdict if c.accuracy else None)),
+    Paired("energy_per_token_ratio", "energy per token", "", "energy per generated token over that of the other",
+           lambda c: _of(c.energy_per_token_ratio), over="ratio", metric="vs_baseline/energy_per_token_ratio",
+           ranged=True, telemetry=True),
+)  # fmt: skip

@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
+from farm.compare.model import Contrast
+
 Texts = Callable[[Iterable[str]], pd.DataFrame]
 """Item ids to their output texts: workload, variant, item_id, repeat, output_text."""
 
@@ -36,12 +38,12 @@ def find(answers: pd.DataFrame, workload: str, variant: str, against: str) -> pd
     return both[(both["correct_variant"] != both["correct_against"]).to_numpy()]
 
 
-def describe(found: pd.DataFrame, contrast: dict[str, Any], workload: str, items: pd.DataFrame | None,
+def describe(found: pd.DataFrame, contrast: Contrast, workload: str, items: pd.DataFrame | None,
              texts: pd.DataFrame) -> list[Flip]:  # fmt: skip
     """The first `MOST` flips with their question and both outputs."""
     questions = _questions(items, workload)
     outputs = {tuple(row[:4]): row[4] for row in texts[[*_CELL, "output_text"]].itertuples(index=False)}
-    names = {"variant": contrast["variant"], "against": contrast["against"]}
+    names = {"variant": contrast.variant, "against": contrast.against}
     out = []
     for row in found.head(MOST).to_dict("records"):
         keys = {side: (workload, name, row["item_id"], row["repeat"]) for side, name in names.items()}
@@ -67,4 +69,4 @@ def _questions(items: pd.DataFrame | None, workload: str) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None or pd.isna(value) else str(value)
+    return "" if pd.isna(value) else str(value)

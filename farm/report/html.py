@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from farm.compare.caveats import EXCLUDE
 from farm.compare.metrics import checked
-from farm.compare.words import change, change_parts, number, p_value, percent, ratio, ratio_parts
-from farm.report import columns as cells
-from farm.report import flips, plots
+from farm.compare.model import (
+    Comparison,
+    Contrast,
+    EffectEstimate,
+    VariantFigures,
+    WorkloadComparison,
+)
+from farm.compare.words import change, change_parts, p_value, percent, ratio, ratio_parts
+from farm.report import cells, flips, plots
+from farm.report.columns import VARIANT_COLUMNS, Variant
 from farm.text import for_html, one_line
 
 _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -36,24 +43,24 @@ img { max-width: 100%; min-width: 36rem; height: auto; }
 
 
 def render(
-    comparison: dict[str, Any],
+    comparison: Comparison,
     records: pd.DataFrame,
     items: pd.DataFrame | None = None,
     texts: flips.Texts | None = None,
 ) -> str:
     """The report. `texts` fetches output texts by item id where the records do not hold them."""
-    answers = _answers(records, comparison["slow_records"])
+    answers = _answers(records, comparison.slow_records)
     title = cells.header(comparison)
     body = [f"<h1>{for_html(title)}</h1>", _mark(comparison)]
-    for name in comparison["workloads"]:
+    for name in comparison.workloads:
         body.append(_first_table(comparison, name))
     body += [
-        _section("What to do", comparison["advice"], "do"),
-        _section("Why", comparison["why"]),
-        _section("Warnings", comparison["warnings"]),
+        _section("What to do", comparison.advice, "do"),
+        _section("Why", comparison.why),
+        _section("Warnings", comparison.warnings),
         _published(comparison),
     ]
-    for name in comparison["workloads"]:
+    for name in comparison.workloads:
         body.append(_workload(comparison, name, answers))
         body.append(_flips(comparison, name, answers, items, texts or _texts_of(records)))
     return (
@@ -86,7 +93,7 @@ def _texts_of(records: pd.DataFrame) -> flips.Texts:
     return fetch
 
 
-def _mark(comparison: dict[str, Any]) -> str:
+def _mark(comparison: Comparison) -> str:
     mark = cells.mark(comparison)
     return f'<p class="mark">{for_html(mark)}</p>' if mark else ""
 
@@ -116,17 +123,15 @@ def _cell(text: str) -> str:
     return for_html(first) + (f"<br><small>{for_html(rest)}</small>" if rest else "")
 
 
-def _first_table(comparison: dict[str, Any], name: str) -> str:
+def _first_table(comparison: Comparison, name: str) -> str:
     rows = [
         [f"{one_line(f'{cell.figure} {cell.note}')}\n{one_line(cell.sure)}" for cell in row]
         for row in cells.rows(comparison, name)
     ]
-    return f"<h3>{for_html(cells.workload_title(comparison, name))}</h3>" + _table(
-        cells.columns(comparison, name), rows
-    )
+    return f"<h3>{for_html(cells.workload_title(comparison, name))}</h3>" + _table(cells.heads(comparison, name), rows)
 
 
-def _published(comparison: dict[str, Any]) -> str:
+def _published(comparison: Comparison) -> str:
     rows = cells.published_rows(comparison)
     if not rows:
         return ""
@@ -134,113 +139,79 @@ def _published(comparison: dict[str, Any]) -> str:
     return "<h3>Published figures beside the measured ones</h3>" + _table(heads, rows, words=3)
 
 
-def _workload(comparison: dict[str, Any], name: str, answers: pd.DataFrame) -> str:
-    workload = comparison["workloads"][name]
+def _workload(comparison: Comparison, name: str, answers: pd.DataFrame) -> str:
+    workload = comparison.workloads[name]
     own = answers[(answers["workload"] == name).to_numpy()]
     parts = [
         f"<h2>{for_html(cells.workload_title(comparison, name))}</h2>",
         "<h3>Figures, each with its 95 % interval</h3>",
-        _figures(workload["variants"]),
+        _figures(workload.variants),
         "<h3>Contrasts</h3>",
-        _contrasts(workload["contrasts"]),
-        _effects(workload["effects"]),
+        _contrasts(workload.contrasts),
+        _effects(workload.effects),
         *_plots(workload, own, cells.mark(comparison)),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _with_ci(value: float | None, ci: Sequence[float | None] | None, digits: int) -> str:
-    low, high = ci or (None, None)
-    sure = "" if low is None and high is None else f"[{number(low, digits)}, {number(high, digits)}]"
-    return f"{number(value, digits)}\n{sure}"
-
-
-def _figures(variants: dict[str, Any]) -> str:
-    def column(one: dict[str, Any]) -> list[str]:
-        request, accuracy = one["tpot_per_request_ms"], one["accuracy"] or {"value": None, "ci": None}
-        out = [f"{one['requests']:,}", f"{one['errors']:,}", f"{one['truncated']:,}"]
-        out.append(_with_ci(one["tpot_ms"]["value"], one["tpot_ms"]["ci"], 2))
-        out += [_with_ci(request["mean"], request["mean_ci"], 2), _with_ci(request["p50"], request["p50_ci"], 2)]
-        out.append(_with_ci(one["decode_tokens_per_s"]["value"], one["decode_tokens_per_s"]["ci"], 2))
-        for figure, digits in (("ttft_s", 3), ("latency_s", 2), ("completion_tokens", 0)):
-            out += [_with_ci(one[figure][part], one[figure][f"{part}_ci"], digits) for part in ("mean", "p50", "p95")]
-        out.append(_with_ci(one["accept_length"], one["accept_length_ci"], 2))
-        out += [number(one["accept_length_per_request"]), _with_ci(one["accept_rate"], one["accept_rate_ci"], 3)]
-        out += [number(one["accept_rate_per_request"], 3), _with_ci(accuracy["value"], accuracy["ci"], 4)]
-        return out + (_telemetry(one) if telemetry else [])
-
-    names = ["answers", "errors", "truncated", "TPOT ms, token-weighted", "TPOT ms, mean of requests"]
-    names += ["TPOT ms, median of requests", "decode tokens/s"]
-    for figure in ("TTFT s", "latency s", "completion tokens"):
-        names += [f"{figure}, {part}" for part in ("mean", "median", "p95")]
-    names += ["accept length, token-weighted", "accept length, mean of requests", "accept rate, draft-weighted"]
-    names += ["accept rate, mean of requests", "accuracy"]
-    telemetry = any(one["energy_answers"] or one["sm_clock_mhz"] is not None for one in variants.values())
-    names += _TELEMETRY if telemetry else []
-    columns = [column(one) for one in variants.values()]
-    return _table(["", *variants], [[name, *row] for name, *row in zip(names, *columns, strict=True)])
-
-
-_TELEMETRY: Final = [
-    "energy J per answer",
-    "energy J per generated token",
-    "energy had by",
-    "mean SM clock MHz",
-    "throttled seconds",
-    "answers in a slow state",
-]
-
-
-def _telemetry(one: dict[str, Any]) -> list[str]:
-    nothing = {"value": None, "ci": None}
-    request, token = one["energy_j_per_request"] or nothing, one["energy_j_per_token"] or nothing
-    return [
-        _with_ci(request["value"], request["ci"], 1),
-        _with_ci(token["value"], token["ci"], 3),
-        one["energy_method"] or "-",
-        number(one["sm_clock_mhz"], 0),
-        number(one["throttled_s"], 1),
-        f"{one['slow_answers']:,}",
+def _figures(variants: Mapping[str, VariantFigures]) -> str:
+    watched = any(one.energy_answers or one.sm_clock_mhz is not None for one in variants.values())
+    known = [column for column in VARIANT_COLUMNS if watched or not column.telemetry]
+    shown = [column for column in known if column.key not in _BEHIND_ACCURACY]
+    rows = [
+        [column.heading, *(f"{column.text(one)}\n{column.range_text(one)}" for one in variants.values())]
+        for column in shown
     ]
+    return _table(["", *variants], rows) + _definitions(shown)
 
 
-def _contrasts(contrasts: Sequence[dict[str, Any]]) -> str:
+def _definitions(columns: Iterable[Variant]) -> str:
+    told = {column.heading: column.definition for column in columns}
+    listed = "".join(f"<dt>{for_html(name)}</dt><dd>{for_html(text)}</dd>" for name, text in told.items())
+    return f"<details><summary>what each figure is</summary><dl>{listed}</dl></details>"
+
+
+_BEHIND_ACCURACY: Final = ("correct", "graded")
+
+
+def _contrasts(contrasts: Sequence[Contrast]) -> str:
     rows, lines = [], []
     for c in contrasts:
-        parts = c["latency_parts"] or {}
+        parts = c.latency_parts
+        shares = (parts.ttft, parts.output_length, parts.per_token) if parts else (None, None, None)
         rows.append(
             [
-                f"{one_line(c['variant'])}\nover {one_line(c['against'])}",
-                f"{c['pairs']:,}",
-                "\n".join(ratio_parts(c["throughput_ratio"])),
-                f"{p_value(c['throughput_p'])}\nHolm {p_value(c['throughput_p_holm'])}",
-                "\n".join(ratio_parts(c["per_request_throughput_ratio"])),
-                "\n".join(change_parts(c["mean_latency_change"])),
-                *(percent(parts.get(part)) for part in ("ttft", "output_length", "per_token")),
+                f"{one_line(c.variant)}\nover {one_line(c.against)}",
+                f"{c.pairs:,}",
+                "\n".join(ratio_parts(c.throughput_ratio)),
+                f"{p_value(c.throughput_p)}\nHolm {p_value(c.throughput_p_holm)}",
+                "\n".join(ratio_parts(c.per_request_throughput_ratio)),
+                "\n".join(change_parts(c.mean_latency_change)),
+                *(percent(part) for part in shares),
             ]
         )
-        if c["accuracy"]:
-            lines.append(f"{cells.accuracy_line(c)}; Holm {p_value(c['accuracy']['mcnemar_mid_p_holm'])}.")
+        if c.accuracy:
+            lines.append(f"{cells.accuracy_line(c)}; Holm {p_value(c.accuracy.mcnemar_mid_p_holm)}.")
     heads = ("contrast", "pairs", "throughput", "p", "throughput, mean of requests", "mean latency", "of it TTFT",
              "output length", "time per token")  # fmt: skip
     return _table(heads, rows) + _section("Accuracy, paired", lines)
 
 
-def _effects(effects: Sequence[dict[str, Any]]) -> str:
+def _effects(effects: Sequence[EffectEstimate]) -> str:
     if not effects:
         return ""
     rows = [
-        [f"{e['name']}, {e['kind']}", ratio(e["throughput_ratio"]), p_value(e["throughput_p_holm"]),
-         change(e["mean_latency_change"])]
+        [f"{e.name}, {e.kind}", ratio(e.throughput_ratio), p_value(e.throughput_p_holm),
+         change(e.mean_latency_change)]
         for e in effects
     ]  # fmt: skip
     heads = ("effect", "throughput", "p (Holm)", "mean latency")
     return "<h3>Main effects and interactions (an interaction of 1 means: they multiply)</h3>" + _table(heads, rows)
 
 
-def _plots(workload: dict[str, Any], answers: pd.DataFrame, mark: str) -> list[str]:
-    variants = list(workload["variants"])
-    paired = [c for c in workload["contrasts"] if c["pairs"]]
+def _plots(workload: WorkloadComparison, answers: pd.DataFrame, mark: str) -> list[str]:
+    variants = list(workload.variants)
+    paired = [c for c in workload.contrasts if c.pairs]
     out = []
     if paired:
         out.append(_image("Ratios with their 95 % intervals", plots.forest(paired, mark)))
@@ -250,7 +221,7 @@ def _plots(workload: dict[str, Any], answers: pd.DataFrame, mark: str) -> list[s
         )
         tokens = plots.ecdf(answers, variants, "completion_tokens", "completion tokens", mark)
         out.append(_image("Output lengths: share of answers within them", tokens))
-    drafts = {name: one["accept_histogram"] for name, one in workload["variants"].items() if one["accept_histogram"]}
+    drafts = {name: one.accept_histogram for name, one in workload.variants.items() if one.accept_histogram}
     if drafts:
         out.append(_image("Accepted drafts", plots.accepted_drafts(drafts, variants, mark)))
     timed = answers["node"].notna().to_numpy() & answers["request_tpot_ms"].notna().to_numpy()
@@ -265,20 +236,20 @@ def _image(title: str, svg: str) -> str:
 
 
 def _flips(
-    comparison: dict[str, Any],
+    comparison: Comparison,
     name: str,
     answers: pd.DataFrame,
     items: pd.DataFrame | None,
     texts: flips.Texts,
 ) -> str:
-    graded = [c for c in comparison["workloads"][name]["contrasts"] if c["accuracy"] and "baseline" in c["kinds"]]
+    graded = [c for c in comparison.workloads[name].contrasts if c.accuracy and "baseline" in c.kinds]
     out = []
     for contrast in graded:
-        found = flips.find(answers, name, contrast["variant"], contrast["against"])
+        found = flips.find(answers, name, contrast.variant, contrast.against)
         listed = flips.describe(found, contrast, name, items, texts(found["item_id"].head(flips.MOST)))
         if listed:
             shown = f"{len(listed)} of {len(found)}" if len(found) > len(listed) else f"{len(listed)}"
-            head = f"Answers that flipped, {contrast['variant']} over {contrast['against']}: {shown}"
+            head = f"Answers that flipped, {contrast.variant} over {contrast.against}: {shown}"
             out.append(f"<h3>{for_html(head)}</h3>" + "".join(_flip(one) for one in listed))
     return "\n".join(out)
 

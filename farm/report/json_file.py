@@ -1,26 +1,14 @@
-"""The comparison as JSON, the contract other programs read."""
+"""The comparison as JSON, the contract other programs read; `comparison.schema.json` beside the model is its schema."""
 
 from __future__ import annotations
 
 import json
-import math
-from typing import Any
 
-import numpy as np
+from farm.compare.model import Comparison
 
 
-def render(comparison: dict[str, Any]) -> str:
-    """Strict JSON: what is not a number is null."""
-    return json.dumps(_strict(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_strict(item) for item in value]
-    if isinstance(value, np.generic):
-        return _strict(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def render(comparison: Comparison, indent: int = 2) -> str:
+    """Strict JSON: what is not a number is null. Published figures are there where they were asked for."""
+    left_out = {"published"} if comparison.published is None else set()
+    values = comparison.model_dump(mode="json", exclude=left_out)
+    return json.dumps(values, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"

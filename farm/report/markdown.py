@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from farm.report import columns as cells
+from farm.compare.model import Comparison
+from farm.report import cells
 from farm.text import for_markdown
 
 
-def render(comparison: dict[str, Any]) -> str:
+def render(comparison: Comparison) -> str:
     """Header, tables, what to do, why, accuracy in full, warnings."""
     parts = [f"# {for_markdown(cells.header(comparison))}"]
-    for name in comparison["workloads"]:
+    for name in comparison.workloads:
         parts.append(f"## {for_markdown(cells.workload_title(comparison, name))}")
         parts.append(
             _table(
-                cells.columns(comparison, name), [[_cell(cell) for cell in row] for row in cells.rows(comparison, name)]
+                cells.heads(comparison, name), [[_cell(cell) for cell in row] for row in cells.rows(comparison, name)]
             )
         )
-        graded = [c for c in comparison["workloads"][name]["contrasts"] if c["accuracy"]]
+        graded = [c for c in comparison.workloads[name].contrasts if c.accuracy]
         if graded:
             parts.append(_list([cells.accuracy_line(c) + "." for c in graded]))
-    if comparison.get("published"):
+    if comparison.published:
         parts.append("## Published figures beside the measured ones")
         heads = ("workload", "variant", "figure", "measured", "published")
         parts.append(_table(heads, [[for_markdown(cell) for cell in row] for row in cells.published_rows(comparison)]))
     for title, lines in (
-        ("What to do", comparison["advice"]),
-        ("Why", comparison["why"]),
-        ("Warnings", comparison["warnings"]),
+        ("What to do", comparison.advice),
+        ("Why", comparison.why),
+        ("Warnings", comparison.warnings),
     ):
         if lines:
             parts += [f"## {title}", _list(lines)]
@@ -45,5 +45,5 @@ def _table(heads: Sequence[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _list(lines: list[str]) -> str:
+def _list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {for_markdown(line)}" for line in lines)

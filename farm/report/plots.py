@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
+from farm.compare.model import Contrast, Estimate
 from farm.text import one_line
 
 _COLOURS: Final = (
@@ -104,20 +105,20 @@ def _legend_height(names: Sequence[str]) -> float:
     return 0.2 + (_height(names) + 0.05) * -(-len(names) // _columns(names))
 
 
-def forest(contrasts: Sequence[dict[str, Any]], mark: str) -> str:
+def forest(contrasts: Sequence[Contrast], mark: str) -> str:
     """Ratios with their intervals: decode throughput (above 1 is faster) and mean latency (below 1 is faster)."""
-    names = [_name(c["variant"], 26) + "\n" + _name(f"over {c['against']}", 26) for c in contrasts]
+    names = [_name(c.variant, 26) + "\n" + _name(f"over {c.against}", 26) for c in contrasts]
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, 2, sharey=True)
-        for axes, key, shift, title in (
-            (panels[0], "throughput_ratio", 0.0, "decode throughput, ratio"),
-            (panels[1], "mean_latency_change", 1.0, "mean latency, ratio"),
+        for axes, estimates, shift, title in (
+            (panels[0], [c.throughput_ratio for c in contrasts], 0.0, "decode throughput, ratio"),
+            (panels[1], [c.mean_latency_change for c in contrasts], 1.0, "mean latency, ratio"),
         ):
             axes.axvline(1.0, color="#666666", linewidth=1)
             shown = [1.0]
-            for place, contrast in enumerate(contrasts):
-                shown += _whisker(axes, place, contrast[key], shift)
+            for place, estimate in enumerate(estimates):
+                shown += _whisker(axes, place, estimate, shift)
             _scale(axes, "x", shown, 5)
             axes.set_title(f"{title} [95 %]", loc="left")
             axes.set_yticks(range(len(names)), names)
@@ -126,12 +127,12 @@ def forest(contrasts: Sequence[dict[str, Any]], mark: str) -> str:
     return _drawn(0.9 + max(0.5, _height(names) + 0.1) * len(contrasts), mark, draw)
 
 
-def _whisker(axes: Any, place: int, estimate: dict[str, Any], shift: float) -> list[float]:
+def _whisker(axes: Any, place: int, estimate: Estimate, shift: float) -> list[float]:
     """Draw the estimate; the values it takes up on the axis."""
-    if estimate["value"] is None:
+    if estimate.value is None:
         return []
-    value = estimate["value"] + shift
-    ends = [end + shift for end in estimate["ci"] or () if end is not None]
+    value = estimate.value + shift
+    ends = [end + shift for end in estimate.ci or () if end is not None]
     if len(ends) == 2:
         axes.plot(ends, [place, place], color="#000000", linewidth=1.5)
     axes.plot([value], [place], "s", color="#0072B2", markersize=6)
@@ -166,7 +167,7 @@ def _line(place: int) -> dict[str, Any]:
     return {"color": _COLOURS[place % len(_COLOURS)], "linestyle": _LINES[place % len(_LINES)], "linewidth": 1.6}
 
 
-def accepted_drafts(histograms: dict[str, list[int]], variants: Sequence[str], mark: str) -> str:
+def accepted_drafts(histograms: Mapping[str, Sequence[int]], variants: Sequence[str], mark: str) -> str:
     """Share of verify rounds by number of accepted drafts, one group of bars for each speculating variant."""
     names = [_name(variant) for variant in histograms]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -11,16 +12,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from farm.report import columns as cells
+from farm.compare.model import Comparison
+from farm.report import cells
 from farm.text import one_line
 
 WIDTH: Final = 100
-_HEADS: Final = ("variant", "answers", "TPOT\nms", "tokens/s\nratio [95 %]", "TTFT\ns", "mean latency s\nchange [95 %]",
-                 "accept\nlength", "accuracy\nchange, pp")  # fmt: skip
-_ENERGY_HEAD: Final = "energy\nJ/token"
 
 
-def text(comparison: dict[str, Any], *, styled: bool) -> str:
+def text(comparison: Comparison, *, styled: bool) -> str:
     """Rendered to a string, with or without terminal colours."""
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, force_terminal=styled, no_color=not styled, highlight=False)
@@ -28,26 +27,26 @@ def text(comparison: dict[str, Any], *, styled: bool) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def render(comparison: dict[str, Any], console: Console) -> None:
+def render(comparison: Comparison, console: Console) -> None:
     """Print the comparison; names and messages are shown as plain text, never as markup."""
-    whole = comparison["sweep"]["complete"] and not comparison["sweep"]["label"]
+    whole = comparison.sweep.complete and not comparison.sweep.label
     console.print(_text(cells.header(comparison), "bold" if whole else "bold reverse"))
-    for name in comparison["workloads"]:
+    for name in comparison.workloads:
         console.print()
         console.print(_table(comparison, name))
-    if comparison.get("published"):
+    if comparison.published:
         console.print()
         console.print(_published(comparison))
-    for title, lines in (("What to do", comparison["advice"]), ("Why", comparison["why"])):
+    for title, lines in (("What to do", comparison.advice), ("Why", comparison.why)):
         _section(console, title, lines, "bold" if title == "What to do" else "")
-    _section(console, "Warnings", comparison["warnings"], "")
+    _section(console, "Warnings", comparison.warnings, "")
 
 
 def _text(content: str, style: str = "") -> Text:
     return Text(one_line(content), style=style)
 
 
-def _table(comparison: dict[str, Any], name: str) -> Table:
+def _table(comparison: Comparison, name: str) -> Table:
     table = Table(
         title=_text(cells.workload_title(comparison, name), "bold"),
         title_justify="left",
@@ -55,9 +54,9 @@ def _table(comparison: dict[str, Any], name: str) -> Table:
         padding=0,
         show_edge=False,
     )
-    heads = [*_HEADS, _ENERGY_HEAD] if cells.ENERGY in cells.columns(comparison, name) else _HEADS
-    for place, head in enumerate(heads):
-        table.add_column(Text(head), justify="left" if place in (0, 7) else "right", overflow="fold")
+    table.add_column(Text("variant"), overflow="fold")
+    for column in cells.shown(comparison, name):
+        table.add_column(Text(column.narrow), justify="left" if column.is_words else "right", overflow="fold")
     for row in cells.rows(comparison, name):
         table.add_row(*(_cell(cell) for cell in row))
     return table
@@ -68,7 +67,7 @@ def _cell(cell: cells.Cell) -> RenderableType:
     return Group(top, _text(cell.sure, "dim")) if cell.sure else top
 
 
-def _published(comparison: dict[str, Any]) -> Table:
+def _published(comparison: Comparison) -> Table:
     table = Table(title=Text("Published figures beside the measured ones", "bold"), title_justify="left",
                   box=box.SIMPLE_HEAD, show_edge=False)  # fmt: skip
     for place, head in enumerate(("workload", "variant", "figure", "measured", "published")):
@@ -78,7 +77,7 @@ def _published(comparison: dict[str, Any]) -> Table:
     return table
 
 
-def _section(console: Console, title: str, lines: list[str], style: str) -> None:
+def _section(console: Console, title: str, lines: Sequence[str], style: str) -> None:
     if not lines:
         return
     console.print()

@@ -23,9 +23,14 @@ def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
 
 
 def describe(
-    sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]], commands: Mapping[str, Sequence[str]]
+    sweep: Sweep,
+    sweep_id: str,
+    items: Mapping[str, Sequence[Item]],
+    commands: Mapping[str, Sequence[str]],
+    environments: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
-    """The content of `sweep.json`, apart from what the run adds to it; `commands` are the engines' by variant."""
+    """The content of `sweep.json`, apart from what the run adds to it; `commands` and `environments` are those of the
+    engines by variant, without secrets."""
     return {
         "sweep_id": sweep_id,
         "name": sweep.name,
@@ -55,6 +60,7 @@ def describe(
         "failed_variants": {},
         "resolved": _resolved(sweep),
         "commands": {name: list(argv) for name, argv in commands.items()},
+        "environments": {name: dict(env) for name, env in environments.items()},
     }
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
-from farm.redaction import masked, masked_text
+from farm.redaction import masked_text
+from farm.report import json_file
 from farm.results.folder import ResultsFolder
+from farm.results.summary import EngineSummary
 from farm.tracking.entries import env_of
-from farm.tracking.results import Key, Results
+from farm.tracking.results import Json, Key, Results
 from farm.tracking.views import Views
 
 ANSWERS: Final = "answers.json"
@@ -25,12 +27,12 @@ _MAX_LOG_BYTES: Final = 4 << 20
 def write_sweep(folder: Path, results: Results, views: Views) -> None:
     """Files of the parent: the report, the comparison, and all that both are made from."""
     if views.comparison is not None:
-        _write_json(folder / "comparison.json", views.comparison)
+        (folder / "comparison.json").write_text(json_file.render(views.comparison, indent=1), encoding="utf-8")
         (folder / "comparison.md").write_text(views.table, encoding="utf-8")
     if views.report is not None:
         (folder / "report.html").write_text(views.report, encoding="utf-8")
     # At the top, under the names of the results folder: a comparison elsewhere downloads them from here.
-    ResultsFolder(results.folder).share(folder, results.sweep, results.engines)
+    ResultsFolder(results.folder).share(folder, results.sweep_file, results.reports)
 
 
 def write_child(folder: Path, results: Results, key: Key) -> None:
@@ -39,12 +41,13 @@ def write_child(folder: Path, results: Results, key: Key) -> None:
     if not table.empty:
         # The layout of MLflow's own tables; its `log_table` would append the same answers again.
         table.to_json(folder / ANSWERS, orient="split", index=False)
-    command = results.sweep.get("commands", {}).get(key.variant) or []
-    env = [f"{name}={shlex.quote(value)}" for name, value in masked(env_of(results, key.variant)).items()]
+    command = results.sweep.commands.get(key.variant, ())
+    env = [f"{name}={shlex.quote(value)}" for name, value in env_of(results, key.variant).items()]
     lines = " \\\n  ".join([*env, *_by_option(command)])
     (folder / "command.txt").write_text(f"{lines}\n", encoding="utf-8")
-    for engine in results.engines_of(key.variant):
-        _write_engine(folder / "engines" / Path(str(engine["engine_id"])).name, results, engine)
+    for engine, report in zip(results.engines, results.reports, strict=True):
+        if engine.variant == key.variant:
+            _write_engine(folder / "engines" / Path(engine.engine_id).name, results, engine, report)
 
 
 def answers(results: Results, key: Key) -> pd.DataFrame:
@@ -78,7 +81,7 @@ def _shortened(text: str) -> str:
     return text[:half] + gap + text[-half:]
 
 
-def _by_option(argv: list[str]) -> list[str]:
+def _by_option(argv: Iterable[str]) -> list[str]:
     """A command line with one option to a line."""
     lines: list[str] = []
     for word in argv:
@@ -89,12 +92,12 @@ def _by_option(argv: list[str]) -> list[str]:
     return lines
 
 
-def _write_engine(folder: Path, results: Results, engine: Mapping[str, Any]) -> None:
+def _write_engine(folder: Path, results: Results, engine: EngineSummary, report: Json) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "report.json", {name: value for name, value in engine.items() if name != "server_info"})
-    if engine.get("server_info"):
-        _write_json(folder / "server_info.json", engine["server_info"])
-    log = results.folder / str(engine.get("log") or "")
+    _write_json(folder / "report.json", {name: value for name, value in report.items() if name != "server_info"})
+    if report.get("server_info"):
+        _write_json(folder / "server_info.json", report["server_info"])
+    log = results.folder / (engine.log or "")
     # A report can come from another machine, so its path is followed only inside the sweep's own folder.
     if log.is_file() and log.resolve().is_relative_to(results.folder.resolve()):
         (folder / "engine.log").write_text(masked_text(_tail(log)), encoding="utf-8")
@@ -108,5 +111,5 @@ def _tail(log: Path) -> str:
     return text if size <= _MAX_LOG_BYTES else f"[the first {size - _MAX_LOG_BYTES:,} bytes are left out]\n{text}"
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")

@@ -23,7 +23,7 @@ def run_name(results: Results, key: Key | None = None) -> str:
 def describe_sweep(results: Results, state: State, table: str, variants: str) -> str:
     """The parent's description in markdown: warnings, then the comparison; `variants` links to the runs table."""
     parts = [*_banners(results, state), f"[All variants side by side]({variants})"]
-    if about := str(results.sweep.get("about") or "").strip():
+    if about := (results.sweep.about or "").strip():
         parts.append(about)
     # The table's own heading says what the run's name says already, and takes all that the UI shows unopened.
     parts.append(table.strip().removeprefix("# "))
@@ -34,9 +34,9 @@ def describe_sweep(results: Results, state: State, table: str, variants: str) ->
 
 def describe_child(results: Results, key: Key, state: State) -> str:
     """A child's description in markdown."""
-    asked = results.sweep["workloads"][key.workload]
+    asked = results.sweep.workloads[key.workload]
     parts = _banners(results, state)
-    parts.append(f"Variant **{key.variant}** on **{key.workload}** ({asked.get('title') or asked.get('kind')}).")
+    parts.append(f"Variant **{key.variant}** on **{key.workload}** ({asked.title or asked.kind}).")
     ending = "Artifacts: `answers.json` is the table of answers, `command.txt` how the engine was started, "
     ending += "`engines/` what each engine said of itself." if state.name != RUNNING else "added when the sweep ends."
     return _fitted("\n\n".join(parts), ending)

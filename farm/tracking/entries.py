@@ -14,7 +14,9 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from farm.spec.optimisations import CATALOGUE, compose
+from farm.compare.model import Comparison, Contrast
+from farm.report.columns import CONTRAST_COLUMNS, VARIANT_COLUMNS, Column, Source
+from farm.results.summary import EngineSummary
 from farm.tracking.results import Key, Results, milliseconds
 
 MAX_PARAM_CHARACTERS: Final = 6000
@@ -61,14 +63,14 @@ def safe_name(text: str) -> str:
 def state_of(results: Results, key: Key, *, running: bool) -> State:
     """The state of one child run."""
     answered, planned = len(results.of(key)), results.planned(key)
-    failure = (results.sweep.get("failed_variants") or {}).get(key.variant)
+    failure = results.sweep.failed_variants.get(key.variant)
     if answered >= planned:
         return State(COMPLETE, answered, planned)
     if failure and not answered:
-        return State(FAILED, answered, planned, _cut(str(failure), _MAX_REASON_CHARACTERS))
+        return State(FAILED, answered, planned, _cut(failure, _MAX_REASON_CHARACTERS))
     if running:
         return State(RUNNING, answered, planned)
-    causes = [str(failure)] if failure else results.errors_of(key)[:1]
+    causes = [failure] if failure else results.errors_of(key)[:1]
     reason = f"{planned - answered} of {planned} cells have no answer" + "".join(f": {cause}" for cause in causes)
     return State(PARTIAL, answered, planned, _cut(reason, _MAX_REASON_CHARACTERS))
 
@@ -81,7 +83,7 @@ def state_of_sweep(results: Results, children: Mapping[Key, State], *, running: 
         return State(RUNNING, answered, planned)
     if answered >= planned:
         return State(COMPLETE, answered, planned)
-    failed = results.sweep.get("failed_variants") or {}
+    failed = results.sweep.failed_variants
     reason = f"{planned - answered} of {planned} cells have no answer"
     reason += "".join(f"; {variant}: {why}" for variant, why in failed.items())
     return State(PARTIAL if answered else FAILED, answered, planned, _cut(reason, _MAX_REASON_CHARACTERS))
@@ -93,44 +95,43 @@ def state_of_sweep(results: Results, children: Mapping[Key, State], *, running: 
 def params_of_sweep(results: Results) -> dict[str, str]:
     """Parameters of the parent run."""
     sweep = results.sweep
-    engine = results.resolved("engine")
     return _texts(
         {
-            "sweep": sweep["sweep_id"],
-            "model": sweep.get("model"),
-            "variants": ", ".join(sweep["variants"]),
-            "workloads": ", ".join(sweep["workloads"]),
-            "baseline": sweep.get("baseline"),
-            "margin_pp": sweep.get("margin_pp"),
-            "engine_kind": sweep.get("engine_kind"),
-            "device": sweep.get("device"),
-            "design": results.resolved().get("design"),
-            "concurrency": engine.get("concurrency"),
+            "sweep": sweep.sweep_id,
+            "model": sweep.model,
+            "variants": ", ".join(sweep.variants),
+            "workloads": ", ".join(sweep.workloads),
+            "baseline": sweep.baseline,
+            "margin_pp": sweep.margin_pp,
+            "engine_kind": sweep.engine_kind,
+            "device": sweep.device,
+            "design": sweep.resolved.design,
+            "concurrency": sweep.resolved.engine.concurrency,
         }
     )
 
 
 def params_of(results: Results, key: Key) -> dict[str, str]:
     """Parameters of a child: what was asked, and the settings in which the variants differ."""
-    sweep, asked = results.sweep, results.sweep["workloads"][key.workload]
-    spec = results.resolved("workloads", key.workload)
+    sweep, asked = results.sweep, results.sweep.workloads[key.workload]
+    spec = results.resolved(key.workload)
     plain = {
         "variant": key.variant,
         "workload": key.workload,
-        "kind": asked.get("kind"),
-        "model": sweep.get("model"),
-        "engine_kind": sweep.get("engine_kind"),
-        "device": sweep.get("device"),
-        "items": asked.get("items"),
+        "kind": asked.kind,
+        "model": sweep.model,
+        "engine_kind": sweep.engine_kind,
+        "device": sweep.device,
+        "items": asked.items,
         "repeats": results.repeats(key.workload),
-        "seed": spec.get("seed"),
-        "shots": spec.get("shots"),
-        "thinking": spec.get("thinking"),
-        "concurrency": results.resolved("engine").get("concurrency"),
+        "seed": spec.seed,
+        "shots": spec.shots,
+        "thinking": spec.thinking,
+        "concurrency": sweep.resolved.engine.concurrency,
     }
-    sampling = {f"sampling/{safe_name(name)}": value for name, value in (asked.get("sampling") or {}).items()}
-    arguments = _differing({name: _arguments(argv) for name, argv in (sweep.get("commands") or {}).items()})
-    env = _differing({name: env_of(results, name) for name in sweep["variants"]})
+    sampling = {f"sampling/{safe_name(name)}": value for name, value in asked.sampling.items()}
+    arguments = _differing({name: _arguments(argv) for name, argv in sweep.commands.items()})
+    env = _differing({name: env_of(results, name) for name in sweep.variants})
     return _texts(
         plain
         | sampling
@@ -141,13 +142,15 @@ def params_of(results: Results, key: Key) -> dict[str, str]:
 
 def env_of(results: Results, variant: str) -> dict[str, str]:
     """Environment that a variant's engine was given by the sweep; secrets are already out."""
-    asked: list[dict[str, Any]] = results.resolved().get("variants") or []
-    spec = next((one for one in asked if one.get("name") == variant), {})
-    parts = compose([part for part in spec.get("parts") or [] if part in CATALOGUE])
-    return {**(results.resolved("engine").get("env") or {}), **parts.env, **(spec.get("env") or {})}
+    if results.sweep.environments is not None:
+        return results.sweep.environments.get(variant, {})
+    # Written by a farm that did not tell yet: what was asked for by name, without what optimisations added.
+    asked = results.sweep.resolved
+    own = next((one.env for one in asked.variants if one.name == variant), {})
+    return asked.engine.env | own
 
 
-def _arguments(argv: list[str]) -> dict[str, str]:
+def _arguments(argv: Iterable[str]) -> dict[str, str]:
     """`--name value...` pairs of a command line; a bare flag is `true`."""
     found: dict[str, str] = {}
     name: str | None = None
@@ -167,11 +170,11 @@ def _differing(settings: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str,
     return {who: {name: own[name] for name in sorted(own) if name in different} for who, own in settings.items()}
 
 
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
     return {name: _cut(_text(value), MAX_PARAM_CHARACTERS) for name, value in values.items() if value is not None}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -188,8 +191,8 @@ def tags_common(results: Results, state: State) -> dict[str, str]:
         "farm.sweep_id": results.sweep_id,
         "farm.state": state.name,
         "farm.answered": f"{state.answered} of {state.planned}",
-        "farm.version": str(results.sweep.get("farm_version")),
-        "farm.model": str(results.sweep.get("model")),
+        "farm.version": str(results.sweep.farm_version),
+        "farm.model": str(results.sweep.model),
         # Constant, so that the UI's source column names the farm and not a path of this machine.
         "mlflow.source.name": "farm",
         "mlflow.source.type": "JOB",
@@ -201,18 +204,18 @@ def tags_common(results: Results, state: State) -> dict[str, str]:
     return tags
 
 
-def tags_of_engines(engines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def tags_of_engines(engines: Iterable[EngineSummary]) -> dict[str, str]:
     """Nodes, versions and hardware; values that differ between engines stand side by side."""
     seen: dict[str, dict[str, None]] = {}  # of each tag its values, in order
 
-    def note(tag: str, value: Any) -> None:
+    def note(tag: str, value: object) -> None:
         if value not in (None, "", [], {}):
             seen.setdefault(tag, {})[_text(value)] = None
 
     for engine in engines:
-        note("farm.nodes", engine.get("node"))
-        versions = engine.get("versions") or {"sglang": engine.get("version")}
-        for group, values in (("version", versions), ("hardware", engine.get("hardware") or {})):
+        note("farm.nodes", engine.node)
+        versions = engine.versions or {"sglang": engine.version}
+        for group, values in (("version", versions), ("hardware", engine.hardware)):
             for name, value in values.items():
                 note(f"{group}.{safe_name(str(name))}", value)
     return {tag: _cut(", ".join(values), MAX_TAG_CHARACTERS) for tag, values in sorted(seen.items())}
@@ -227,63 +230,46 @@ def figures_of_sweep(state: State, results: Results) -> dict[str, float]:
     return {"cells/answered": state.answered, "cells/planned": state.planned, "cells/errors": errors}
 
 
-def figures_of(comparison: Mapping[str, Any], key: Key) -> dict[str, float]:
+def figures_of(comparison: Comparison, key: Key) -> dict[str, float]:
     """Metrics of a child, from the comparison: its own figures, and those against the baseline."""
-    workload = (comparison.get("workloads") or {}).get(key.workload) or {}
-    own = (workload.get("variants") or {}).get(key.variant) or {}
-    found: dict[str, Any] = {}
-    for group, name in (("speed", "decode_tokens_per_s"), ("speed", "tpot_ms"), ("accuracy", "accuracy")):
-        found |= _interval(f"{group}/{name}", own.get(name))
-    accuracy = own.get("accuracy") or {}
-    found |= {f"accuracy/{name}": accuracy.get(name) for name in ("correct", "n")}
-    for group, name in (("speed", "ttft_s"), ("speed", "latency_s"), ("answers", "completion_tokens")):
-        for part in ("mean", "p50", "p95"):
-            found[f"{group}/{name}.{part}"] = (own.get(name) or {}).get(part)
-    found |= {f"speculation/{name}": own.get(name) for name in ("accept_length", "accept_rate")}
-    found |= {f"answers/{name}": own.get(name) for name in ("requests", "errors", "truncated")}
-    for name in ("energy_j_per_token", "energy_j_per_request"):
-        found |= _interval(f"energy/{name}", own.get(name))
-    if own.get("sm_clock_mhz") is not None:
-        found |= {f"energy/{name}": own.get(name) for name in ("sm_clock_mhz", "throttled_s", "slow_answers")}
-    contrast = _against_baseline(comparison, workload, key)
-    found |= _interval("vs_baseline/throughput_ratio", contrast.get("throughput_ratio"))
-    found |= _interval("vs_baseline/mean_latency_change", contrast.get("mean_latency_change"))
-    found |= _interval("vs_baseline/energy_per_token_ratio", contrast.get("energy_per_token_ratio"))
-    paired = contrast.get("accuracy") or {}
-    if paired:
-        difference = {"value": paired.get("difference_pp"), "ci": paired.get("ci")}
-        found |= _interval("vs_baseline/accuracy_difference_pp", difference)
-        found |= {f"vs_baseline/{name}": paired.get(name) for name in ("mcnemar_mid_p", "tost_p")}
+    workload = comparison.workloads.get(key.workload)
+    own = workload.variants.get(key.variant) if workload else None
+    found: dict[str, float | None] = {}
+    if own is not None:
+        watched = own.sm_clock_mhz is not None
+        found |= _metrics((one for one in VARIANT_COLUMNS if watched or one.metric not in _OF_A_WATCHED_GPU), own)
+    if contrast := _against_baseline(comparison, key):
+        found |= _metrics(CONTRAST_COLUMNS, contrast)
     # A run's page lists metrics in the order in which they were logged: the ends of intervals come last.
     ordered = sorted(found.items(), key=lambda figure: figure[0].startswith("ci95/"))
-    return {name: float(value) for name, value in ordered if _is_number(value)}
+    return {name: float(value) for name, value in ordered if value is not None}
 
 
-def verdict_of(comparison: Mapping[str, Any], key: Key) -> str | None:
+def verdict_of(comparison: Comparison, key: Key) -> str | None:
     """Whether accuracy moved against the baseline, in the comparison's word."""
-    workload = (comparison.get("workloads") or {}).get(key.workload) or {}
-    verdict = (_against_baseline(comparison, workload, key).get("accuracy") or {}).get("verdict")
-    return None if verdict is None else str(verdict)
+    contrast = _against_baseline(comparison, key)
+    return contrast.accuracy.verdict if contrast and contrast.accuracy else None
 
 
-def _against_baseline(comparison: Mapping[str, Any], workload: Mapping[str, Any], key: Key) -> dict[str, Any]:
-    for contrast in workload.get("contrasts") or []:
-        if (contrast["variant"], contrast["against"]) == (key.variant, comparison["baseline"]):
-            return dict(contrast)
-    return {}
+def _against_baseline(comparison: Comparison, key: Key) -> Contrast | None:
+    workload = comparison.workloads.get(key.workload)
+    return workload.contrast(key.variant, comparison.baseline) if workload else None
 
 
-def _interval(name: str, figure: Mapping[str, Any] | None) -> dict[str, Any]:
-    if not figure:
-        return {}
-    low, high = figure.get("ci") or (None, None)
-    # The ends have a group of their own: a bar chart of each would bury the figures.
-    short = name.rpartition("/")[2]
-    return {name: figure.get("value"), f"ci95/{short}.low": low, f"ci95/{short}.high": high}
+_OF_A_WATCHED_GPU: Final = ("energy/throttled_s", "energy/slow_answers")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _metrics(columns: Iterable[Column[Source]], source: Source) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for column in columns:
+        value, ci = column.of(source)
+        if column.metric and not isinstance(value, str):
+            found[column.metric] = value
+            if column.ranged:
+                # The ends have a group of their own: a bar chart of each would bury the figures.
+                short = column.metric.rpartition("/")[2]
+                found[f"ci95/{short}.low"], found[f"ci95/{short}.high"] = ci or (None, None)
+    return found
 
 
 # ---- series

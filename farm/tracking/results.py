@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -11,10 +11,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from pydantic import JsonValue
 
 from farm.errors import InputError
 from farm.redaction import masked
-from farm.results.folder import SHARED, SWEEP, ResultsFolder
+from farm.results.folder import ENGINES, SHARED, SWEEP, ResultsFolder
+from farm.results.summary import (
+    EngineSummary,
+    ResolvedWorkload,
+    SweepSummary,
+    engine_summaries,
+    sweep_summary,
+)
+
+Json = dict[str, JsonValue]
 
 
 class Key(NamedTuple):
@@ -26,29 +36,30 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """The content of the folder. Secrets are already out of `sweep` and `engines`."""
+    """The content of the folder, without its secrets; `sweep_file` and `reports` are all that the files say."""
 
     folder: Path
-    sweep: dict[str, Any]
-    engines: list[dict[str, Any]]
+    sweep: SweepSummary
+    engines: Sequence[EngineSummary]
+    sweep_file: Json
+    reports: list[Json]
     records: pd.DataFrame
     items: pd.DataFrame
 
     @property
     def sweep_id(self) -> str:
         """The sweep's identity."""
-        return str(self.sweep["sweep_id"])
+        return str(self.sweep.sweep_id)
 
     @property
     def label(self) -> str | None:
         """Set when these are not results of a real model on a real engine."""
-        label = self.sweep.get("label")
-        return None if label is None else str(label)
+        return self.sweep.label
 
     @property
     def keys(self) -> list[Key]:
         """The children, in the sweep's own order."""
-        return [Key(variant, workload) for workload in self.sweep["workloads"] for variant in self.sweep["variants"]]
+        return [Key(variant, workload) for workload in self.sweep.workloads for variant in self.sweep.variants]
 
     @cached_property
     def answered(self) -> pd.DataFrame:
@@ -68,23 +79,19 @@ class Results:
 
     def planned(self, key: Key) -> int:
         """How many cells one child has."""
-        return int(self.sweep["workloads"][key.workload]["items"]) * self.repeats(key.workload)
+        return self.sweep.workloads[key.workload].items * self.repeats(key.workload)
 
     def repeats(self, workload: str) -> int:
         """How often each item of a workload is asked."""
-        asked = self.sweep["workloads"][workload]
-        return int(asked.get("repeats") or self.resolved("workloads", workload).get("repeats") or 1)
+        return self.sweep.workloads[workload].repeats or self.resolved(workload).repeats or 1
 
-    def resolved(self, *path: str) -> dict[str, Any]:
-        """A mapping inside the resolved sweep, empty when it is not there."""
-        place: Any = self.sweep.get("resolved") or {}
-        for step in path:
-            place = place.get(step) or {}
-        return dict(place)
+    def resolved(self, workload: str) -> ResolvedWorkload:
+        """The settings of a workload in the resolved sweep, null where they are not there."""
+        return self.sweep.resolved.workloads.get(workload) or ResolvedWorkload()
 
-    def engines_of(self, variant: str) -> list[dict[str, Any]]:
+    def engines_of(self, variant: str) -> list[EngineSummary]:
         """The engine reports of one variant."""
-        return [engine for engine in self.engines if engine.get("variant") == variant]
+        return [engine for engine in self.engines if engine.variant == variant]
 
     def item_order(self, workload: str) -> dict[str, int]:
         """Place of each item in its workload."""
@@ -94,7 +101,7 @@ class Results:
     @property
     def started_ms(self) -> int:
         """When the sweep was first submitted."""
-        moment = datetime.fromisoformat(str(self.sweep["created_at"]))
+        moment = datetime.fromisoformat(str(self.sweep.created_at))
         return milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
     def ended_ms(self, records: pd.DataFrame) -> int:
@@ -118,22 +125,25 @@ def read(folder: Path) -> Results:
     Raises:
         InputError: a file is missing or cannot be read.
     """
-    sweep, results = read_sweep(folder), ResultsFolder(folder)
+    sweep, results = _redacted_sweep(read_sweep(folder)), ResultsFolder(folder)
     results.require(*SHARED)
     records = results.records().to_pandas()
     items = results.items()
     assert items is not None
+    reports: list[Json] = masked(results.engines())
     return Results(
         folder=folder,
-        sweep=_redacted_sweep(sweep),
-        engines=masked(results.engines()),
+        sweep=sweep_summary(sweep, folder / SWEEP),
+        engines=engine_summaries(reports, folder / ENGINES),
+        sweep_file=sweep,
+        reports=reports,
         records=records.assign(latency_s=records["latency_s"].astype(float)),
         items=items.to_pandas(),
     )
 
 
-def read_sweep(folder: Path) -> dict[str, Any]:
-    """What was asked.
+def read_sweep(folder: Path) -> Json:
+    """The content of `sweep.json`.
 
     Raises:
         InputError: it is missing, or no sweep's.
@@ -147,14 +157,14 @@ def read_sweep(folder: Path) -> dict[str, Any]:
     return sweep
 
 
-def _redacted_sweep(sweep: dict[str, Any]) -> dict[str, Any]:
+def _redacted_sweep(sweep: Json) -> Json:
     """The sweep without secrets; names of variants and workloads are kept whatever they look like."""
 
-    def by_name(field: str) -> dict[str, Any]:
-        return {name: masked(value) for name, value in (sweep.get(field) or {}).items()}
-
-    named = {field: by_name(field) for field in ("workloads", "commands", "failed_variants")}
-    rest: dict[str, Any] = masked({key: value for key, value in sweep.items() if key not in named})
+    named: Json = {}
+    for field in ("workloads", "commands", "environments", "failed_variants"):
+        if isinstance(found := sweep.get(field), dict):
+            named[field] = {name: masked(value) for name, value in found.items()}
+    rest: Json = masked({key: value for key, value in sweep.items() if key not in named})
     return rest | named
 
 

@@ -117,7 +117,7 @@ class _Sync:
         states = {key: entries.state_of(results, key, running=self.running) for key in results.keys}
         state = entries.state_of_sweep(results, states, running=self.running)
         tags = _EXPERIMENT_TAGS | view_tag(results.sweep_id)
-        experiment_id = self.store.experiment(str(results.sweep["name"]), tags)
+        experiment_id = self.store.experiment(str(results.sweep.name), tags)
         known = self.store.runs(experiment_id, "farm.sweep_id", results.sweep_id)
         parent = self._parent(experiment_id, known)
         self.store.reopen(parent)
@@ -191,7 +191,7 @@ class _Sync:
         tags |= {"farm.role": "sweep", "mlflow.note.content": note}
         points = self._new_figures(run, entries.figures_of_sweep(state, results))
         self.store.log(run, tags, entries.params_of_sweep(results), points)
-        self.store.log_datasets(run, [_dataset(results, workload) for workload in results.sweep["workloads"]])
+        self.store.log_datasets(run, [_dataset(results, workload) for workload in results.sweep.workloads])
         if self.running:
             return
         with tempfile.TemporaryDirectory(prefix="farm-tracking-") as folder:
@@ -209,11 +209,11 @@ class _Sync:
 
 def _dataset(results: Results, workload: str) -> dict[str, str]:
     """A workload as MLflow's data set. Its digest field is short, so the whole digest stands in the profile."""
-    asked = results.sweep["workloads"][workload]
-    digest = str(asked.get("digest") or "")
-    source = masked_text(str(asked.get("source") or workload))
-    hub = asked.get("kind") == "gsm8k" and not source.startswith(("/", "builtin:"))
-    profile = {"num_rows": asked.get("items"), "sha256": digest, "title": asked.get("title")}
+    asked = results.sweep.workloads[workload]
+    digest = asked.digest
+    source = masked_text(asked.source or workload)
+    hub = asked.kind == "gsm8k" and not source.startswith(("/", "builtin:"))
+    profile = {"num_rows": asked.items, "sha256": digest, "title": asked.title}
     return {
         "name": workload,
         "digest": digest[:_MAX_DIGEST_CHARACTERS],

@@ -22,7 +22,7 @@ from farm.compare.contrasts import contrast
 from farm.compare.figures import variant_figures
 from farm.compare.metrics import LATENCY_S, TPOT_S, checked, ratio_of, workload_table
 from farm.compare.sample import WorkloadSample, sample_workload
-from farm.stats.family import pairs
+from farm.stats.family import features, pairs
 from farm.stats.intervals import CONFIDENCE, draws_of, percentile_interval, point
 
 TRUTHS = {
@@ -41,7 +41,7 @@ def true_figures(items: int = 500_000) -> dict[str, dict[str, float]]:
     for variant, own in records.groupby("variant"):
         out[str(variant)] = {
             "tpot": own["decode_s"].sum() / (own["completion_tokens"] - 1).sum(),
-            "latency": own["latency_s"].mean(),
+            "latency": own.latency_s.mean(),
             "accept_length": own["completion_tokens"].sum() / max(own["verify_rounds"].sum(), 1),
         }
     return out
@@ -57,26 +57,26 @@ def one_sweep(seed: int, options: argparse.Namespace, truth: dict[str, dict[str,
     scatter = {name: Truth(**vars(one) | {"start_scatter": options.start_scatter}) for name, one in TRUTHS.items()}
     records = sweep(scatter, options.items, seed=seed, nodes=options.nodes)
     table = workload_table(checked(records), "gsm8k")
-    sample = sample_workload(table, list(TRUTHS), pairs(list(TRUTHS), "baseline"))
+    sample = sample_workload(table, list(TRUTHS), pairs(features(list(TRUTHS), "baseline", {}), "baseline"))
     found = {one.variant: contrast(sample, one, 1.0) for one in sample.pairs}
     figures = {name: variant_figures(sample, name, records) for name in ("baseline", "nextn")}
     base, fast = truth["baseline"], truth["nextn"]
     twin, spec, worse = found["twin"], found["nextn"], found["worse"]
     out = {
-        "covers: TPOT, plain": holds(figures["baseline"]["tpot_ms"]["ci"], 1000 * base["tpot"]),
-        "covers: TPOT, speculating": holds(figures["nextn"]["tpot_ms"]["ci"], 1000 * fast["tpot"]),
-        "covers: mean latency": holds(figures["baseline"]["latency_s"]["mean_ci"], base["latency"]),
-        "covers: accept length": holds(figures["nextn"]["accept_length_ci"], fast["accept_length"]),
-        "covers: accuracy": holds(figures["baseline"]["accuracy"]["ci"], 0.97),
-        "covers: throughput ratio": holds(spec["throughput_ratio"]["ci"], base["tpot"] / fast["tpot"]),
-        "covers: throughput ratio, A/A": holds(twin["throughput_ratio"]["ci"], 1.0),
-        "covers: mean latency change": holds(spec["mean_latency_change"]["ci"], fast["latency"] / base["latency"] - 1),
-        "covers: mean latency change, A/A": holds(twin["mean_latency_change"]["ci"], 0.0),
-        "covers: accuracy difference, A/A": holds(twin["accuracy"]["ci"], 0.0),
-        "covers: accuracy difference, 1 pp": holds(worse["accuracy"]["ci"], -1.0),
-        "errs: verdict better or worse in A/A": twin["accuracy"]["verdict"] in ("better", "worse"),
-        "errs: throughput interval excludes 1 in A/A": not holds(twin["throughput_ratio"]["ci"], 1.0),
-        "errs: equivalent at the margin": worse["accuracy"]["verdict"] == "equivalent",
+        "covers: TPOT, plain": holds(figures["baseline"].tpot_ms.ci, 1000 * base["tpot"]),
+        "covers: TPOT, speculating": holds(figures["nextn"].tpot_ms.ci, 1000 * fast["tpot"]),
+        "covers: mean latency": holds(figures["baseline"].latency_s.mean_ci, base["latency"]),
+        "covers: accept length": holds(figures["nextn"].accept_length_ci, fast["accept_length"]),
+        "covers: accuracy": holds(figures["baseline"].accuracy.ci, 0.97),
+        "covers: throughput ratio": holds(spec.throughput_ratio.ci, base["tpot"] / fast["tpot"]),
+        "covers: throughput ratio, A/A": holds(twin.throughput_ratio.ci, 1.0),
+        "covers: mean latency change": holds(spec.mean_latency_change.ci, fast["latency"] / base["latency"] - 1),
+        "covers: mean latency change, A/A": holds(twin.mean_latency_change.ci, 0.0),
+        "covers: accuracy difference, A/A": holds(twin.accuracy.ci, 0.0),
+        "covers: accuracy difference, 1 pp": holds(worse.accuracy.ci, -1.0),
+        "errs: verdict better or worse in A/A": twin.accuracy.verdict in ("better", "worse"),
+        "errs: throughput interval excludes 1 in A/A": not holds(twin.throughput_ratio.ci, 1.0),
+        "errs: equivalent at the margin": worse.accuracy.verdict == "equivalent",
     }
     return out | dict(_methods(sample, truth, options.items))
 

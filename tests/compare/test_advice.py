@@ -8,6 +8,7 @@ from compare_sweeps import LADDER, Truth, sweep
 
 from farm.compare import compare
 from farm.compare.advice import questions_needed
+from farm.results.summary import EngineSummary, SweepSummary
 
 SPEC = Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)
 SOLID = Truth(right=0.95)  # no question is answered by chance
@@ -15,7 +16,7 @@ SOLID = Truth(right=0.95)  # no question is answered by chance
 
 def advice(truths, items=400, margin_pp=1.0, label=None, **facts):
     records = sweep(truths, items, nodes=2).assign(label=label)
-    return " ".join(compare(records, facts, margin_pp=margin_pp)["advice"])
+    return " ".join(compare(records, SweepSummary.model_validate(facts), margin_pp=margin_pp).advice)
 
 
 def truth(one, **changes):
@@ -33,7 +34,7 @@ def test_fast_with_worse_answers_is_not():
     records["correct"] = records["correct"].astype(bool) & ~(
         (records["variant"] == "nextn") & (records["item_id"] < "q000040")
     )
-    text = " ".join(compare(records)["advice"])
+    text = " ".join(compare(records).advice)
     assert "nextn is faster" in text
     assert "answers gsm8k worse by" in text
     assert text.endswith("keep baseline.")
@@ -50,7 +51,7 @@ def test_slower_safe_variant_is_preferred_to_a_faster_one_that_answers_worse():
     records = sweep(truths, 400, nodes=2)
     worse = (records["variant"] == "nextn") & (records["item_id"] < "q000040")
     records["correct"] = records["correct"].astype(bool) & ~worse
-    text = " ".join(compare(records)["advice"])
+    text = " ".join(compare(records).advice)
     assert "gsm8k: deploy humming." in text
 
 
@@ -61,9 +62,9 @@ def test_nothing_faster_keeps_the_baseline():
 
 def test_sure_throughput_is_enough_and_unsure_latency_is_said():
     comparison = compare(sweep({"baseline": Truth(), "humming": Truth(step_s=0.0243)}, 100, graded=False))
-    (found,) = comparison["workloads"]["gsm8k"]["contrasts"]
-    assert found["mean_latency_change"]["ci"][1] > 0 > found["mean_latency_change"]["value"]
-    (text,) = comparison["advice"]
+    (found,) = comparison.workloads["gsm8k"].contrasts
+    assert found.mean_latency_change.ci[1] > 0 > found.mean_latency_change.value
+    (text,) = comparison.advice
     assert "deploy humming" in text
     assert "output lengths scatter too much to be sure of the gain in latency" in text
 
@@ -74,7 +75,7 @@ def test_too_few_items_decide_nothing():
 
 def test_without_grades_speed_alone_decides_and_is_said_to():
     records = sweep({"baseline": Truth(), "nextn": SPEC}, 200, graded=False, nodes=2)
-    (text,) = compare(records)["advice"]
+    (text,) = compare(records).advice
     assert "deploy nextn" in text
     assert "accuracy was not measured" in text
 
@@ -91,9 +92,12 @@ def test_label_and_partial_come_first():
 
 
 def test_questions_needed_shrinks_with_the_square_of_the_margin():
-    found = {"only_against": 14, "only_variant": 13, "both": 1264, "neither": 28, "margin_pp": 1.0}
+    records = sweep({"baseline": Truth(), "nextn": Truth()}, 20)
+    measured = compare(records).workloads["gsm8k"].contrasts[0].accuracy
+    counts = {"only_against": 14, "only_variant": 13, "both": 1264, "neither": 28, "margin_pp": 1.0}
+    found = measured.model_copy(update=counts)
     assert questions_needed(found) == pytest.approx(1754, abs=1)
-    assert questions_needed(found | {"margin_pp": 0.5}) == pytest.approx(4 * 1754, abs=4)
+    assert questions_needed(found.model_copy(update={"margin_pp": 0.5})) == pytest.approx(4 * 1754, abs=4)
 
 
 def test_gap_between_synthetic_and_real_adds_up():
@@ -102,12 +106,12 @@ def test_gap_between_synthetic_and_real_adds_up():
     synthetic = sweep({"baseline": Truth(), spec: greedy}, 40, nodes=2, graded=False, workload="synthetic")
     facts = {"workloads": {"gsm8k": {"kind": "gsm8k", "sampling": {"temperature": 0.6}},
                            "synthetic": {"kind": "synthetic", "sampling": {"temperature": 0}}}}  # fmt: skip
-    comparison = compare(pd.concat([real, synthetic], ignore_index=True), facts)
-    (gap,) = comparison["gaps"]
-    one, two = gap["throughput_ratios"]
-    assert two / one == pytest.approx(gap["accept_length_factor"] * gap["round_cost_factor"])
-    assert "sampling greedy and temperature 0.6" in gap["text"]
-    assert gap["text"] in comparison["why"]
+    comparison = compare(pd.concat([real, synthetic], ignore_index=True), SweepSummary.model_validate(facts))
+    (gap,) = comparison.gaps
+    one, two = gap.throughput_ratios
+    assert two / one == pytest.approx(gap.accept_length_factor * gap.round_cost_factor)
+    assert "sampling greedy and temperature 0.6" in gap.text
+    assert gap.text in comparison.why
 
 
 def test_slower_start_is_weighed_against_seconds_saved():
@@ -118,9 +122,9 @@ def test_slower_start_is_weighed_against_seconds_saved():
         {"variant": "humming", "start_s": 520.0, "startup": {"compile_s": 15.0}},
         {"variant": "humming", "start_s": None, "startup": None},
     ]
-    comparison = compare(records, {}, engines)
-    (cost,) = comparison["start_up"]
-    assert cost["extra_start_s"] == 30
-    assert cost["requests_to_pay_back"] == pytest.approx(30 / cost["saved_s_per_request"])
-    assert cost["tokens_to_pay_back"] == pytest.approx(30_000 / cost["saved_s_per_1000_tokens"])
-    assert any("humming over baseline +30 s" in line for line in comparison["why"])
+    comparison = compare(records, None, [EngineSummary.model_validate(one) for one in engines])
+    (cost,) = comparison.start_up
+    assert cost.extra_start_s == 30
+    assert cost.requests_to_pay_back == pytest.approx(30 / cost.saved_s_per_request)
+    assert cost.tokens_to_pay_back == pytest.approx(30_000 / cost.saved_s_per_1000_tokens)
+    assert any("humming over baseline +30 s" in line for line in comparison.why)

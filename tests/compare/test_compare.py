@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farm.compare import compare
+from farm.compare.model import AcceptLengths
 from farm.report import json_file
+from farm.results.summary import SweepSummary
 
 SPEC = Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)
 TRUTHS = {LADDER[0]: Truth(), LADDER[1]: Truth(step_s=0.0243), LADDER[2]: Truth(step_s=0.0218), LADDER[3]: SPEC}
@@ -19,26 +21,26 @@ PAIR = {"baseline": Truth(), "nextn": SPEC}
 
 
 def contrast(comparison, variant, against="baseline", workload="gsm8k"):
-    contrasts = comparison["workloads"][workload]["contrasts"]
-    return next(c for c in contrasts if (c["variant"], c["against"]) == (variant, against))
+    contrasts = comparison.workloads[workload].contrasts
+    return next(c for c in contrasts if (c.variant, c.against) == (variant, against))
 
 
 def test_figures_are_those_of_the_definitions():
     records = sweep(PAIR, 60, repeats=2)
-    figures = compare(records)["workloads"]["gsm8k"]["variants"]["nextn"]
+    figures = compare(records).workloads["gsm8k"].variants["nextn"]
     own = records[records["variant"] == "nextn"]
     tpot = own["decode_s"].sum() / (own["completion_tokens"] - 1).sum()
-    assert figures["tpot_ms"]["value"] == pytest.approx(1000 * tpot)
-    assert figures["decode_tokens_per_s"]["value"] == pytest.approx(1 / tpot)
-    assert figures["accept_length"] == pytest.approx(own["completion_tokens"].sum() / own["verify_rounds"].sum())
+    assert figures.tpot_ms.value == pytest.approx(1000 * tpot)
+    assert figures.decode_tokens_per_s.value == pytest.approx(1 / tpot)
+    assert figures.accept_length == pytest.approx(own["completion_tokens"].sum() / own["verify_rounds"].sum())
     accepted, proposed = own["draft_tokens_accepted"].sum(), own["draft_tokens_proposed"].sum()
-    assert figures["accept_rate"] == pytest.approx(accepted / proposed)
-    assert figures["latency_s"]["p95"] == pytest.approx(np.quantile(own["latency_s"], 0.95))
+    assert figures.accept_rate == pytest.approx(accepted / proposed)
+    assert figures.latency_s.p95 == pytest.approx(np.quantile(own["latency_s"], 0.95))
     per_request = 1000 * own["decode_s"] / (own["completion_tokens"] - 1)
-    assert figures["tpot_per_request_ms"]["mean"] == pytest.approx(per_request.mean())
-    assert figures["tpot_per_request_ms"]["p50"] == pytest.approx(per_request.median())
-    assert figures["accuracy"]["correct"] == own["correct"].sum()
-    assert figures["round_cost"]["ms"] == pytest.approx(figures["tpot_ms"]["value"] * figures["accept_length"])
+    assert figures.tpot_per_request_ms.mean == pytest.approx(per_request.mean())
+    assert figures.tpot_per_request_ms.p50 == pytest.approx(per_request.median())
+    assert figures.accuracy.correct == own["correct"].sum()
+    assert figures.round_cost.ms == pytest.approx(figures.tpot_ms.value * figures.accept_length)
 
 
 def test_answers_of_one_token_and_errors_take_part_where_they_can():
@@ -47,11 +49,11 @@ def test_answers_of_one_token_and_errors_take_part_where_they_can():
     records.loc[1, ["ttft_s", "latency_s", "decode_s", "completion_tokens"]] = [np.nan, np.nan, np.nan, 0]
     records["error"] = records["error"].astype(object)
     records.loc[1, "error"] = "the engine died"
-    figures = compare(records)["workloads"]["gsm8k"]["variants"]["baseline"]
+    figures = compare(records).workloads["gsm8k"].variants["baseline"]
     rest = records[(records["variant"] == "baseline") & records["error"].isna() & (records["completion_tokens"] > 1)]
-    assert (figures["requests"], figures["errors"]) == (39, 1)
+    assert (figures.requests, figures.errors) == (39, 1)
     tpot = rest["decode_s"].sum() / (rest["completion_tokens"] - 1).sum()
-    assert figures["tpot_ms"]["value"] == pytest.approx(1000 * tpot)
+    assert figures.tpot_ms.value == pytest.approx(1000 * tpot)
 
 
 def test_contrast_is_over_shared_cells_only():
@@ -59,10 +61,10 @@ def test_contrast_is_over_shared_cells_only():
     kept = records.drop(index=[3, 7])
     found = contrast(compare(kept), "nextn")
     shared = records[~records["item_id"].isin(records.loc[[3, 7], "item_id"])]
-    assert found["pairs"] == 48
-    assert found["throughput_ratio"] == contrast(compare(shared), "nextn")["throughput_ratio"] | {
-        "ci": found["throughput_ratio"]["ci"]
-    }
+    assert found.pairs == 48
+    assert found.throughput_ratio == contrast(compare(shared), "nextn").throughput_ratio.model_copy(
+        update={"ci": found.throughput_ratio.ci}
+    )
 
 
 def test_repeats_are_averaged_within_the_item():
@@ -71,12 +73,12 @@ def test_repeats_are_averaged_within_the_item():
     found = contrast(compare(twice), "nextn")
     columns = ["decode_s", "completion_tokens", "latency_s"]
     items = twice.groupby(["variant", "item_id"])[columns].mean().groupby("variant").sum()
-    assert found["pairs"] == 40
-    assert found["answers_paired"] == 100
+    assert found.pairs == 40
+    assert found.answers_paired == 100
     latency = items.loc["nextn", "latency_s"] / items.loc["baseline", "latency_s"] - 1
-    assert found["mean_latency_change"]["value"] == pytest.approx(latency)
+    assert found.mean_latency_change.value == pytest.approx(latency)
     tpot = items["decode_s"] / (items["completion_tokens"] - 40)
-    assert found["throughput_ratio"]["value"] == pytest.approx(tpot["baseline"] / tpot["nextn"])
+    assert found.throughput_ratio.value == pytest.approx(tpot["baseline"] / tpot["nextn"])
 
 
 @settings(max_examples=5, deadline=None)
@@ -85,12 +87,12 @@ def test_swapping_the_variants_inverts_ratios_and_mirrors_differences(seed, item
     records = sweep(PAIR, items, seed=seed)
     one = contrast(compare(records, baseline="baseline"), "nextn")
     two = contrast(compare(records, baseline="nextn"), "baseline", "nextn")
-    ratio, inverse = one["throughput_ratio"], two["throughput_ratio"]
-    assert inverse["value"] == pytest.approx(1 / ratio["value"])
-    assert inverse["ci"] == pytest.approx([1 / end for end in reversed(ratio["ci"])])
-    assert two["accuracy"]["difference_pp"] == pytest.approx(-one["accuracy"]["difference_pp"])
-    assert two["accuracy"]["only_against"] == one["accuracy"]["only_variant"]
-    assert 1 + two["mean_latency_change"]["value"] == pytest.approx(1 / (1 + one["mean_latency_change"]["value"]))
+    ratio, inverse = one.throughput_ratio, two.throughput_ratio
+    assert inverse.value == pytest.approx(1 / ratio.value)
+    assert inverse.ci == pytest.approx([1 / end for end in reversed(ratio.ci)])
+    assert two.accuracy.difference_pp == pytest.approx(-one.accuracy.difference_pp)
+    assert two.accuracy.only_against == one.accuracy.only_variant
+    assert 1 + two.mean_latency_change.value == pytest.approx(1 / (1 + one.mean_latency_change.value))
 
 
 @settings(max_examples=5, deadline=None)
@@ -100,43 +102,43 @@ def test_a_constant_in_ttft_moves_only_the_ttft_part(extra, seed):
     later = records.copy()
     later.loc[later["variant"] == "nextn", ["ttft_s", "latency_s"]] += extra
     before, after = (contrast(compare(table), "nextn") for table in (records, later))
-    moved = {name: after["latency_parts_s"][name] - value for name, value in before["latency_parts_s"].items()}
+    moved = {name: getattr(after.latency_parts_s, name) - value for name, value in before.latency_parts_s}
     assert moved == pytest.approx(
         {"ttft": extra, "output_length": 0, "per_token": 0, "other": 0, "total": extra}, abs=1e-9
     )
-    assert after["throughput_ratio"] == before["throughput_ratio"]
+    assert after.throughput_ratio == before.throughput_ratio
 
 
 def test_ladder_and_speculation_identity():
     comparison = compare(sweep(TRUTHS, 150))
     rung = contrast(comparison, LADDER[3], LADDER[2])
-    parts = rung["speed_parts"]
-    assert rung["kinds"] == ["rung"]
-    assert parts["throughput_ratio"] == pytest.approx(parts["accept_length_ratio"] / parts["round_cost_ratio"])
-    assert parts["throughput_ratio"] == pytest.approx(rung["throughput_ratio"]["value"])
-    cost = comparison["workloads"]["gsm8k"]["variants"][LADDER[3]]["round_cost"]
-    assert cost["plain_variant"] == LADDER[2]
-    assert cost["plain_steps"] == pytest.approx(2.2, rel=0.03)
-    assert all(c["throughput_p_holm"] >= c["throughput_p"] for c in comparison["workloads"]["gsm8k"]["contrasts"])
+    parts = rung.speed_parts
+    assert rung.kinds == ("rung",)
+    assert parts.throughput_ratio == pytest.approx(parts.accept_length_ratio / parts.round_cost_ratio)
+    assert parts.throughput_ratio == pytest.approx(rung.throughput_ratio.value)
+    cost = comparison.workloads["gsm8k"].variants[LADDER[3]].round_cost
+    assert cost.plain_variant == LADDER[2]
+    assert cost.plain_steps == pytest.approx(2.2, rel=0.03)
+    assert all(c.throughput_p_holm >= c.throughput_p for c in comparison.workloads["gsm8k"].contrasts)
 
 
 def test_accept_length_of_a_contrast():
     comparison = compare(sweep(TRUTHS, 80))
-    assert contrast(comparison, LADDER[1])["accept_length"] == {"variant": None, "against": None, "ratio": None}
-    found = contrast(comparison, LADDER[3])["accept_length"]
-    figures = comparison["workloads"]["gsm8k"]["variants"][LADDER[3]]
-    assert found["ratio"]["value"] == pytest.approx(found["variant"])
-    assert found["variant"] == pytest.approx(figures["accept_length"])
-    assert found["ratio"]["ci"] == pytest.approx(figures["accept_length_ci"])
+    assert contrast(comparison, LADDER[1]).accept_length == AcceptLengths(variant=None, against=None, ratio=None)
+    found = contrast(comparison, LADDER[3]).accept_length
+    figures = comparison.workloads["gsm8k"].variants[LADDER[3]]
+    assert found.ratio.value == pytest.approx(found.variant)
+    assert found.variant == pytest.approx(figures.accept_length)
+    assert found.ratio.ci == pytest.approx(figures.accept_length_ci)
 
 
 def test_factorial_recovers_effects_that_multiply():
     truths = {"baseline": Truth(0.03), "a": Truth(0.024), "b": Truth(0.02), "a+b": Truth(0.016)}
-    effects = {e["name"]: e for e in compare(sweep(truths, 200))["workloads"]["gsm8k"]["effects"]}
+    effects = {e.name: e for e in compare(sweep(truths, 200)).workloads["gsm8k"].effects}
     for name, expected in (("a", 1.25), ("b", 1.5), ("a x b", 1.0)):
-        low, high = effects[name]["throughput_ratio"]["ci"]
+        low, high = effects[name].throughput_ratio.ci
         assert low - 0.002 <= expected <= high + 0.002
-    assert effects["a x b"]["kind"] == "interaction"
+    assert effects["a x b"].kind == "interaction"
 
 
 def test_engine_starts_that_scatter_widen_the_interval():
@@ -144,8 +146,8 @@ def test_engine_starts_that_scatter_widen_the_interval():
     for scatter in (0.0, 0.3):
         truths = {name: Truth(**vars(one) | {"start_scatter": scatter}) for name, one in PAIR.items()}
         found = contrast(compare(sweep(truths, 200, nodes=4, seed=2)), "nextn")
-        assert found["engine_starts"] == 4
-        low, high = found["throughput_ratio"]["ci"]
+        assert found.engine_starts == 4
+        low, high = found.throughput_ratio.ci
         widths.append(high - low)
     assert widths[1] > 2 * widths[0]
 
@@ -165,12 +167,21 @@ def test_json_holds_the_contract_and_no_nan():
 def test_required_columns_are_enough():
     required = ["variant", "workload", "item_id", "repeat", "completion_tokens", "ttft_s", "latency_s"]
     full, bare = (contrast(compare(table), "nextn") for table in (sweep(PAIR, 30), sweep(PAIR, 30)[required]))
-    assert bare["throughput_ratio"]["value"] == pytest.approx(full["throughput_ratio"]["value"])
+    assert bare.throughput_ratio.value == pytest.approx(full.throughput_ratio.value)
 
 
 def test_order_of_records_does_not_matter():
     records = sweep(PAIR, 40)
     one, two = (contrast(compare(table), "nextn") for table in (records, records.sample(frac=1, random_state=1)))
     for name in ("throughput_ratio", "mean_latency_change"):
-        assert two[name]["value"] == pytest.approx(one[name]["value"])
-        assert two[name]["ci"] == pytest.approx(one[name]["ci"])
+        assert getattr(two, name).value == pytest.approx(getattr(one, name).value)
+        assert getattr(two, name).ci == pytest.approx(getattr(one, name).ci)
+
+
+def test_variants_of_any_name_keep_the_contrasts_of_their_parts():
+    truths = {"plain": TRUTHS[LADDER[0]], "hum": TRUTHS[LADDER[1]], "hum-next": SPEC}
+    parts = {"plain": ["baseline"], "hum": ["baseline", "humming"], "hum-next": ["baseline", "humming", "nextn"]}
+    told = {"resolved": {"variants": [{"name": name, "parts": own} for name, own in parts.items()]}}
+    comparison = compare(sweep(truths, 40), SweepSummary.model_validate(told), baseline="plain")
+    assert contrast(comparison, "hum-next", "hum").kinds == ("rung",)
+    assert comparison.workloads["gsm8k"].variants["hum-next"].round_cost.plain_variant == "hum"

@@ -41,29 +41,29 @@ def slowed(frame, variant, count, factor=1.7):
 
 
 def figures_of(records, **options):
-    return compare(records, **options)["workloads"]["gsm8k"]["variants"]
+    return compare(records, **options).workloads["gsm8k"].variants
 
 
 def test_energy_per_answer_and_per_token_are_ratios_of_sums(records):
     for variant, figures in figures_of(records).items():
         own = records[records["variant"] == variant]
         energy, tokens = own["energy_j"].sum(), own["completion_tokens"].sum()
-        assert figures["energy_j_per_request"]["value"] == pytest.approx(energy / len(own))
-        assert figures["energy_j_per_token"]["value"] == pytest.approx(energy / tokens)
-        low, high = figures["energy_j_per_token"]["ci"]
+        assert figures.energy_j_per_request.value == pytest.approx(energy / len(own))
+        assert figures.energy_j_per_token.value == pytest.approx(energy / tokens)
+        low, high = figures.energy_j_per_token.ci
         assert low < energy / tokens < high
-        assert figures["energy_method"] == "board-counter"
-        assert figures["sm_clock_mhz"] == pytest.approx(2400.0)
-        assert figures["throttled_s"] == 0.0
+        assert figures.energy_method == "board-counter"
+        assert figures.sm_clock_mhz == pytest.approx(2400.0)
+        assert figures.throttled_s == 0.0
 
 
 def test_the_contrast_in_energy(records):
     comparison = compare(records)
-    figures = comparison["workloads"]["gsm8k"]["variants"]
-    contrast = comparison["workloads"]["gsm8k"]["contrasts"][0]
-    expected = figures["nextn"]["energy_j_per_token"]["value"] / figures["baseline"]["energy_j_per_token"]["value"]
-    assert contrast["energy_per_token_ratio"]["value"] == pytest.approx(expected)
-    assert any("energy by board-counter" in line for line in comparison["why"])
+    figures = comparison.workloads["gsm8k"].variants
+    contrast = comparison.workloads["gsm8k"].contrasts[0]
+    expected = figures["nextn"].energy_j_per_token.value / figures["baseline"].energy_j_per_token.value
+    assert contrast.energy_per_token_ratio.value == pytest.approx(expected)
+    assert any("energy by board-counter" in line for line in comparison.why)
 
 
 def test_answers_without_energy_are_in_neither_sum(records):
@@ -71,15 +71,13 @@ def test_answers_without_energy_are_in_neither_sum(records):
     records.loc[lost, ["energy_j", "energy_method"]] = [np.nan, None]
     own = records[(records["variant"] == "nextn") & records["energy_j"].notna()]
     figures = figures_of(records)["nextn"]
-    assert figures["energy_answers"] == 90
-    assert figures["energy_j_per_token"]["value"] == pytest.approx(
-        own["energy_j"].sum() / own["completion_tokens"].sum()
-    )
+    assert figures.energy_answers == 90
+    assert figures.energy_j_per_token.value == pytest.approx(own["energy_j"].sum() / own["completion_tokens"].sum())
 
 
 def test_methods_that_differ_are_named(records):
     records.loc[records.index[0], "energy_method"] = "power-integral"
-    assert figures_of(records)["baseline"]["energy_method"] == "board-counter, power-integral"
+    assert figures_of(records)["baseline"].energy_method == "board-counter, power-integral"
 
 
 def test_without_telemetry_everything_is_null_and_no_view_speaks_of_energy():
@@ -101,7 +99,7 @@ def test_without_telemetry_everything_is_null_and_no_view_speaks_of_energy():
 
 def test_views_show_energy_where_it_is_known(records):
     comparison = compare(records)
-    value = f"{comparison['workloads']['gsm8k']['variants']['nextn']['energy_j_per_token']['value']:.2f}"
+    value = f"{comparison.workloads['gsm8k'].variants['nextn'].energy_j_per_token.value:.2f}"
     shown = terminal.text(comparison, styled=False)
     assert "J/token" in shown
     assert value in shown
@@ -115,7 +113,7 @@ def test_mlflow_gets_energy_and_clock_where_they_are_known(records):
     comparison = compare(slowed(records, "nextn", 3))
     found = figures_of_run(comparison, Key("nextn", "gsm8k"))
     assert found["energy/energy_j_per_token"] == pytest.approx(
-        comparison["workloads"]["gsm8k"]["variants"]["nextn"]["energy_j_per_token"]["value"]
+        comparison.workloads["gsm8k"].variants["nextn"].energy_j_per_token.value
     )
     assert found["ci95/energy_j_per_token.low"] < found["energy/energy_j_per_token"]
     assert found["vs_baseline/energy_per_token_ratio"] < 1
@@ -126,23 +124,23 @@ def test_mlflow_gets_energy_and_clock_where_they_are_known(records):
 
 def test_slow_records_are_counted_in_a_warning_with_both_figures(records):
     comparison = compare(slowed(records, "nextn", 6))
-    told = [warning for warning in comparison["warnings"] if "slow state" in warning]
+    told = [warning for warning in comparison.warnings if "slow state" in warning]
     assert len(told) == 1
     assert "6 answers" in told[0]
     assert "nextn 6" in told[0]
-    tpot = comparison["workloads"]["gsm8k"]["variants"]["nextn"]["tpot_ms"]["value"]
-    without = compare(records, slow_records="exclude")["workloads"]["gsm8k"]["variants"]["nextn"]["tpot_ms"]["value"]
+    tpot = comparison.workloads["gsm8k"].variants["nextn"].tpot_ms.value
+    without = compare(records, slow_records="exclude").workloads["gsm8k"].variants["nextn"].tpot_ms.value
     assert f"nextn {tpot:.2f} with them, {without:.2f} without" in told[0]
     assert tpot > without
 
 
 def test_slow_records_can_be_left_out(records):
     comparison = compare(slowed(records, "nextn", 6), slow_records="exclude")
-    workload = comparison["workloads"]["gsm8k"]
-    assert workload["variants"]["nextn"]["requests"] == 114
-    assert workload["contrasts"][0]["pairs"] == 114
-    assert comparison["sweep"]["complete"]
-    assert any("6 answers" in warning and "left out" in warning for warning in comparison["warnings"])
+    workload = comparison.workloads["gsm8k"]
+    assert workload.variants["nextn"].requests == 114
+    assert workload.contrasts[0].pairs == 114
+    assert comparison.sweep.complete
+    assert any("6 answers" in warning and "left out" in warning for warning in comparison.warnings)
 
 
 def test_the_command_leaves_slow_records_out(records, write, run):

@@ -71,11 +71,42 @@ def test_payback(extra, request_gain, token_gain, expected):
     assert payback(extra, request_gain, token_gain) == expected
 
 
+def named(variants):
+    """Features as the names alone tell them."""
+    return family.features(variants, "baseline", {})
+
+
+PARTS = {"plain": ["baseline"], "hum": ["baseline", "humming"], "next": ["baseline", "nextn"],
+         "hum-next": ["baseline", "humming", "nextn"]}  # fmt: skip
+
+
+def test_ladder_and_factorial_follow_the_parts_whatever_the_names():
+    made_of = family.features(list(PARTS), "plain", PARTS)
+    assert made_of["hum-next"] == {"humming", "nextn"}
+    assert [one.name for one in family.effects(made_of)] == ["humming", "nextn", "humming x nextn"]
+    ladder = family.features(["plain", "hum", "hum-next"], "plain", PARTS)
+    assert [(one.variant, one.against) for one in family.pairs(ladder, "plain")] == [
+        ("hum", "plain"),
+        ("hum-next", "plain"),
+        ("hum-next", "hum"),
+    ]
+    assert family.without("hum-next", "nextn", made_of) == "hum"
+
+
+def test_settings_beside_the_parts_are_a_feature_and_twins_make_no_factorial():
+    parts = PARTS | {"hum+fast": ["baseline", "humming"], "twin": ["baseline"]}
+    made_of = family.features([*PARTS, "hum+fast", "twin"], "plain", parts, own=["hum+fast"])
+    assert made_of["hum+fast"] == {"humming", "hum", "fast"}
+    assert made_of["twin"] == made_of["plain"] == frozenset()
+    assert family.effects(made_of) == []
+    assert family.without("hum", "humming", made_of) == "plain"
+
+
 LADDER = ["baseline", "humming", "humming+fp8-head", "humming+fp8-head+nextn"]
 
 
 def test_ladder_pairs_each_variant_with_the_baseline_and_the_rung_before():
-    found = {(p.variant, p.against): p.kinds for p in family.pairs(LADDER, "baseline")}
+    found = {(p.variant, p.against): p.kinds for p in family.pairs(named(LADDER), "baseline")}
     assert found == {
         ("humming", "baseline"): ("baseline", "rung"),
         ("humming+fp8-head", "baseline"): ("baseline",),
@@ -83,16 +114,16 @@ def test_ladder_pairs_each_variant_with_the_baseline_and_the_rung_before():
         ("humming+fp8-head+nextn", "baseline"): ("baseline",),
         ("humming+fp8-head+nextn", "humming+fp8-head"): ("rung",),
     }
-    assert family.effects(LADDER, "baseline") == []
+    assert family.effects(named(LADDER)) == []
 
 
 def test_ladder_without_its_middle_rung():
-    found = {(p.variant, p.against) for p in family.pairs([LADDER[0], LADDER[1], LADDER[3]], "baseline")}
+    found = {(p.variant, p.against) for p in family.pairs(named([LADDER[0], LADDER[1], LADDER[3]]), "baseline")}
     assert (LADDER[3], LADDER[1]) in found
 
 
 def test_factorial_effects_name_their_cells():
-    main_a, main_b, both = family.effects(["baseline", "a", "b", "a+b"], "baseline")
+    main_a, main_b, both = family.effects(named(["baseline", "a", "b", "a+b"]))
     assert (set(main_a.numerators), set(main_a.denominators), main_a.exponent) == ({"a", "a+b"}, {"baseline", "b"}, 0.5)
     assert (main_b.name, main_b.kind) == ("b", "main")
     assert (set(both.numerators), set(both.denominators), both.exponent) == ({"baseline", "a+b"}, {"a", "b"}, 1.0)
@@ -104,10 +135,10 @@ def test_full_factorials_have_all_main_effects_and_two_way_interactions(count):
     cells = ["baseline"] + [
         "+".join(name for place, name in enumerate(names) if number >> place & 1) for number in range(1, 2**count)
     ]
-    kinds = [effect.kind for effect in family.effects(cells, "baseline")]
+    kinds = [effect.kind for effect in family.effects(named(cells))]
     assert kinds.count("main") == count
     assert kinds.count("interaction") == count * (count - 1) // 2
-    assert family.effects(cells[:-1], "baseline") == []
+    assert family.effects(named(cells[:-1])) == []
 
 
 @pytest.fixture

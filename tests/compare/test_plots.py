@@ -17,6 +17,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from farm.compare import compare
+from farm.compare.model import Estimate
 from farm.report import html as report
 from farm.report import plots
 
@@ -138,15 +139,18 @@ def contrasts(names, decades):
 
     def ratio(power, shift, place):
         ends = [10 ** (power * end) - shift for end in (0.9, 1.1)]
-        return {"value": 10**power - shift, "ci": None if place == 1 else ends}
+        return Estimate(value=10**power - shift, ci=None if place == 1 else ends)
 
+    measured = compare(sweep({"baseline": Truth(), "nextn": Truth()}, 2)).workloads["gsm8k"].contrasts[0]
     return [
-        {
-            "variant": name,
-            "against": names[(place + 1) % len(names)],
-            "throughput_ratio": ratio(decades * (place + 1) / len(names), 0, place),
-            "mean_latency_change": ratio(-decades * (place + 1) / len(names), 1, place),
-        }
+        measured.model_copy(
+            update={
+                "variant": name,
+                "against": names[(place + 1) % len(names)],
+                "throughput_ratio": ratio(decades * (place + 1) / len(names), 0, place),
+                "mean_latency_change": ratio(-decades * (place + 1) / len(names), 1, place),
+            }
+        )
         for place, name in enumerate(names)
     ]
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from farm.compare import compare
 from farm.report import csv_file, markdown, terminal
 from farm.report import html as report
+from farm.results.summary import SweepSummary
 from farm.text import for_csv, for_html, for_markdown, plain
 
 NASTY = '\x1b[31m<script>alert("x")</script>\x1b]0;owned\x07 |`=1+1`\u202e $x^2$ [bold]'
@@ -129,10 +130,10 @@ def test_markdown_table_has_its_columns_whatever_the_names():
 def test_partial_and_labelled_sweeps_say_so_in_every_view(label):
     records = nasty_sweep(label)
     told = {"sweep_id": "s1", "name": "night", "planned_cells": 500, "failed_variants": {"humming": "out of memory"}}
-    comparison = compare(records, told)
+    comparison = compare(records, SweepSummary.model_validate(told))
     page = report.render(comparison, records)
     expected = "EMULATED | PARTIAL" if label else "PARTIAL"
-    assert comparison["sweep"]["complete"] is False
+    assert comparison.sweep.complete is False
     for text in (terminal.text(comparison, styled=False), markdown.render(comparison), page):
         assert text.count("PARTIAL") >= 3
         assert "out of memory" in text
@@ -147,7 +148,7 @@ def test_partial_and_labelled_sweeps_say_so_in_every_view(label):
 
 def test_whole_sweep_of_a_real_model_carries_no_mark():
     records = sweep({"baseline": Truth(), "nextn": SPEC}, 10)
-    text = terminal.text(compare(records, {"planned_cells": 20}), styled=False)
+    text = terminal.text(compare(records, SweepSummary(planned_cells=20)), styled=False)
     assert "complete, 20 of 20 cells" in text
     assert "PARTIAL" not in text
 

@@ -8,13 +8,14 @@ import pytest
 from compare_sweeps import Truth, sweep
 
 from farm.compare import compare
+from farm.results.summary import SweepSummary
 
 PAIR = {"baseline": Truth(), "nextn": Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)}
 STARTED_ONCE = "each variant was started once"
 
 
 def warnings_of(records, **sweep_facts):
-    return compare(records, sweep_facts)["warnings"]
+    return compare(records, SweepSummary.model_validate(sweep_facts)).warnings
 
 
 def has(warnings, *parts):
@@ -27,7 +28,7 @@ def records():
 
 
 def test_clean_sweep_warns_of_nothing(records):
-    assert warnings_of(records) == []
+    assert warnings_of(records) == ()
 
 
 def test_missing_pairs(records):
@@ -73,21 +74,21 @@ def test_node_effect_that_pairs_cancel(records):
 def test_the_size_of_a_node_effect_is_told_also_where_it_is_small(records, factor, within):
     """Against the variants' differences it may be nothing: who reads the ratio should see that."""
     slow = (records["node"] == "node-1").to_numpy()
-    before = compare(records, {})["workloads"]["gsm8k"]["steadiness"]["node_effect"]
-    sign = 1 if before["slow"] == "node-1" else -1
+    before = compare(records).workloads["gsm8k"].steadiness.node_effect
+    sign = 1 if before.slow == "node-1" else -1
     records.loc[slow, "decode_s"] *= factor
     records["latency_s"] = records["ttft_s"] + records["decode_s"]
-    found = compare(records, {})
-    effect = found["workloads"]["gsm8k"]["steadiness"]["node_effect"]
-    usual = (1 + before["percent"] / 100) ** sign
-    signed = (1 + effect["percent"] / 100) ** (1 if effect["slow"] == "node-1" else -1)
+    found = compare(records)
+    effect = found.workloads["gsm8k"].steadiness.node_effect
+    usual = (1 + before.percent / 100) ** sign
+    signed = (1 + effect.percent / 100) ** (1 if effect.slow == "node-1" else -1)
     assert signed == pytest.approx(usual * factor, rel=within)
-    assert any(f"node {effect['slow']} takes" in sentence for sentence in found["why"])
+    assert any(f"node {effect.slow} takes" in sentence for sentence in found.why)
 
 
 def test_with_one_node_there_is_no_node_effect(records):
-    found = compare(records.assign(node="only", sequence=None), {})["workloads"]["gsm8k"]["steadiness"]
-    assert found == {"node_effect": None, "largest_drift": None}
+    found = compare(records.assign(node="only", sequence=None)).workloads["gsm8k"].steadiness
+    assert (found.node_effect, found.largest_drift) == (None, None)
 
 
 def test_node_effect_that_is_part_of_the_contrast(records):
@@ -152,9 +153,9 @@ def test_variant_without_a_single_answer(records):
     records["error"] = np.where(lost, "died", None)
     extra = sweep({"humming": Truth(step_s=0.024)}, 120, nodes=2)
     comparison = compare(pd.concat([records, extra], ignore_index=True))
-    figures = comparison["workloads"]["gsm8k"]["variants"]["nextn"]
-    assert (figures["requests"], figures["errors"], figures["tpot_ms"]["value"]) == (0, 120, None)
-    assert has(comparison["warnings"], "120 of 120 items have no pair of nextn and baseline")
+    figures = comparison.workloads["gsm8k"].variants["nextn"]
+    assert (figures.requests, figures.errors, figures.tpot_ms.value) == (0, 120, None)
+    assert has(comparison.warnings, "120 of 120 items have no pair of nextn and baseline")
 
 
 def test_workload_that_the_baseline_never_ran(records):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow.utils.validation import _validate_metric_name, _validate_param_name
 
+from farm.compare import figures_alone
 from farm.tracking import entries
 from farm.tracking.artifacts import answers
 from farm.tracking.describe import describe_sweep
@@ -32,24 +35,15 @@ def test_usual_names_stay_as_they_are():
 
 
 def test_figures_are_finite_and_their_names_are_valid(tmp_path: Path):
-    comparison = {
-        "baseline": "baseline",
-        "workloads": {
-            "gsm8k": {
-                "variants": {
-                    "humming": {
-                        "requests": 1,
-                        "tpot_ms": {"value": 3.0, "ci": [float("nan"), float("inf")]},
-                        "accuracy": None,
-                        "accept_length": None,
-                    }
-                },
-                "contrasts": [],
-            }
-        },
-    }
-    assert entries.figures_of(comparison, KEY) == {"speed/tpot_ms": 3.0, "answers/requests": 1.0}
-    for name in entries.figures_of(comparison, KEY):
+    results = read(sweeps.write(tmp_path / "s"))
+    records = results.records.assign(verify_rounds=0, correct=None, completion_tokens=1)
+    records = records.where(records["item_id"] == "gsm8k-0000").dropna(subset="item_id")
+    figures = entries.figures_of(figures_alone(records, results.sweep), KEY)
+    assert figures["answers/requests"] == 1
+    assert "speed/tpot_ms" not in figures  # an answer of one token has none
+    assert "ci95/tpot_ms.low" not in figures
+    assert all(math.isfinite(value) for value in figures.values())
+    for name in figures:
         _validate_metric_name(name)
 
 
@@ -85,7 +79,8 @@ def test_repeats_follow_each_other(tmp_path: Path):
 
     pd.concat([results.records, again]).to_parquet(folder / "requests.parquet")
     results = read(folder)
-    results.sweep["workloads"]["gsm8k"]["repeats"] = 2
+    again = results.sweep.workloads["gsm8k"].model_copy(update={"repeats": 2})
+    results.sweep.workloads["gsm8k"] = again
     steps = [one.step for one in entries.series_of(results, KEY) if one.key == "by_item/ttft_s"]
     assert steps == [0, 1, 2, 3]
     assert list(answers(results, KEY)["repeat"]) == [0, 1, 0, 1]
@@ -123,8 +118,8 @@ def test_a_log_outside_the_folder_is_not_followed(tmp_path: Path):
     folder = sweeps.write(tmp_path / "s")
     (tmp_path / "private").write_text("private")
     results = read(folder)
-    for engine in results.engines:
-        engine["log"] = "../private"
+    engines = [engine.model_copy(update={"log": "../private"}) for engine in results.engines]
+    results = replace(results, engines=engines)
     place = tmp_path / "out"
     place.mkdir()
     write_child(place, results, KEY)

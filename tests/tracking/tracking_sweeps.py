@@ -160,7 +160,18 @@ def _sweep(sweep_id: str, counts: dict[str, int], label: str | None, failed: dic
             ]
             for name in VARIANTS
         },
+        "environments": {name: _environment(name) for name in VARIANTS},
     }
+
+
+def _environment(variant: str) -> dict[str, str]:
+    """What the engines of a variant were started with."""
+    env = {"HF_TOKEN": "***", "SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
+    if variant != "baseline":
+        env["HUMMING_COMPILER"] = "nvrtc"
+    if "fp8-head" in variant:
+        env["SGLANG_ENABLE_FP8_LM_HEAD"] = "1"
+    return env
 
 
 def _engines(folder: Path, label: str | None, failed: dict[str, str]) -> list[dict[str, Any]]:

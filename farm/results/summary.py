@@ -1,0 +1,157 @@
+"""`sweep.json` and `engines.json` as values: what a results folder says of the sweep it is of.
+
+Written by the farm of the day, read by that of any later day: a field that is missing or null has its default, one that
+is not known is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+
+from farm.errors import InputError
+
+
+class Told(BaseModel):
+    """Part of such a file; null stands for what is not there."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: object) -> object:
+        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+class WorkloadSummary(Told):
+    """One workload: what it is and what of it was asked."""
+
+    kind: str | None = None
+    title: str | None = None
+    sampling: dict[str, JsonValue] = Field(default_factory=dict)
+    items: int = 0
+    repeats: int | None = None
+    digest: str = ""
+    source: str | None = None
+
+
+class ResolvedEngine(Told):
+    """Engine settings of all variants."""
+
+    concurrency: int | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+
+
+class ResolvedVariant(Told):
+    """One variant as it was asked."""
+
+    name: str
+    parts: tuple[str, ...] | None = None
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict)
+
+
+class ResolvedWorkload(Told):
+    """Settings of a workload that tell one run of it from another."""
+
+    repeats: int | None = None
+    seed: int | None = None
+    shots: JsonValue = None
+    thinking: JsonValue = None
+
+
+class ResolvedSweep(Told):
+    """The sweep that was run, with all its defaults."""
+
+    design: str | None = None
+    engine: ResolvedEngine = ResolvedEngine()
+    variants: tuple[ResolvedVariant, ...] = ()
+    workloads: dict[str, ResolvedWorkload] = Field(default_factory=dict)
+
+
+class SweepSummary(Told):
+    """`sweep.json`; `environments` are those the engines were started with, secrets out, null in sweeps before it."""
+
+    sweep_id: str | None = None
+    name: str | None = None
+    about: str | None = None
+    created_at: str | None = None
+    farm_version: str | None = None
+    model: str | None = None
+    label: str | None = None
+    engine_kind: str | None = None
+    device: str | None = None
+    baseline: str | None = None
+    margin_pp: float | None = None
+    variants: tuple[str, ...] = ()
+    workloads: dict[str, WorkloadSummary] = Field(default_factory=dict)
+    planned_cells: int | None = None
+    failed_variants: dict[str, str] = Field(default_factory=dict)
+    resolved: ResolvedSweep = ResolvedSweep()
+    commands: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    environments: dict[str, dict[str, str]] | None = None
+
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """The optimisations of each variant of which the file tells them."""
+        return {one.name: one.parts for one in self.resolved.variants if one.parts is not None}
+
+    @property
+    def with_own_settings(self) -> list[str]:
+        """The variants that have arguments or environment beside their optimisations."""
+        return [one.name for one in self.resolved.variants if one.args or one.env]
+
+
+class StartTimes(Told):
+    """Where the time of an engine's start went."""
+
+    compile_s: float | None = None
+
+
+class EngineSummary(Told):
+    """One engine in `engines.json`."""
+
+    engine_id: str = ""
+    variant: str = ""
+    node: str | None = None
+    start_s: float | None = None
+    startup: StartTimes = StartTimes()
+    version: JsonValue = None
+    versions: dict[str, JsonValue] = Field(default_factory=dict)
+    hardware: dict[str, JsonValue] = Field(default_factory=dict)
+    log: str | None = None
+
+
+_ENGINES = TypeAdapter(tuple[EngineSummary, ...])
+
+
+def sweep_summary(value: object, path: Path) -> SweepSummary:
+    """The content of `sweep.json`.
+
+    Raises:
+        InputError: it is no sweep's.
+    """
+    try:
+        return SweepSummary.model_validate(value)
+    except ValidationError as error:
+        raise InputError(_why(error, path)) from error
+
+
+def engine_summaries(value: object, path: Path) -> Sequence[EngineSummary]:
+    """The content of `engines.json`.
+
+    Raises:
+        InputError: it is not a list of engines.
+    """
+    try:
+        return _ENGINES.validate_python(value)
+    except ValidationError as error:
+        raise InputError(_why(error, path)) from error
+
+
+def _why(error: ValidationError, path: Path) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(step) for step in first["loc"])
+    return f"{path}: {where or 'its content'}: {first['msg']}; submit the sweep again to have it written anew"
