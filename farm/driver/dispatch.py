@@ -189,7 +189,7 @@ class Dispatcher:
         return replace(record, moved=True) if any(answered.get(each, slot) != slot for each in partners) else record
 
     def _note_engine(self, slot: str, report: EngineReport) -> None:
-        values = dict(report.values)
+        values = report.values.as_json()
         if report.log is not None:
             place = self.folder / "engines" / f"{report.engine_id}.log"
             write_file(place, report.log.encode())

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from farm.driver.costs import Costs, Place
+from farm.engines.registry import engine_of, label_of
 from farm.spec.models import Sweep
 from farm.types import CellKey, Item
 from farm.workloads.items import digest
@@ -40,7 +41,7 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
             if item.sampling.get("ignore_eos"):
                 tokens[name, item.item_id] = float(item.sampling["max_new_tokens"])
     # Costs are seconds on the driver's clock, where an emulated minute passes faster.
-    speed = sweep.engine.speed
+    speed = engine_of(sweep).speed(sweep.engine)
     prior_s = {name: seconds / speed for name, seconds in _prior_cell_s(sweep, items).items()}
     start_s = SPARK_START_S / speed if sweep.engine.device == "cuda" else None
     costs = Costs(tokens, lengths, prior_s, start_s)
@@ -74,7 +75,7 @@ def _earlier(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path) -
         try:
             described = json.loads((table.parent / "sweep.json").read_text(encoding="utf-8"))
             digests = {entry["digest"] for entry in described["workloads"].values()}
-            same = described["model"] == sweep.model.path and described["label"] == sweep.label
+            same = described["model"] == sweep.model.path and described["label"] == label_of(sweep)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # not a sweep of ours: nothing to learn there
         if same and digests & asked:
@@ -98,7 +99,7 @@ def _learn(
     for row in rows:
         if row["workload"] in here and row["latency_s"] is not None:
             cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
-            costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / sweep.engine.speed)
+            costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / engine_of(sweep).speed(sweep.engine))
     _learn_starts(costs, folder, sweep)
 
 
@@ -106,9 +107,9 @@ def _learn_starts(costs: Costs, folder: Path, sweep: Sweep) -> None:
     try:
         engines = json.loads((folder / "engines.json").read_text(encoding="utf-8"))
         # An emulated start's own seconds are its model's; the others are those until the first measured request.
-        name = "start_s" if sweep.engine.kind == "emulated" else "ready_s"
+        name = "start_s" if engine_of(sweep).own_clock else "ready_s"
         starts = [(str(one["variant"]), float(one[name])) for one in engines if one.get(name) is not None]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return
     for variant, took_s in starts:
-        costs.learn_earlier_start(variant, took_s / sweep.engine.speed)
+        costs.learn_earlier_start(variant, took_s / engine_of(sweep).speed(sweep.engine))

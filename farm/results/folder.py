@@ -18,7 +18,7 @@ from farm.errors import JournalError
 from farm.redaction import masked
 from farm.results.journal import Journal
 from farm.spec.models import Sweep
-from farm.types import CellGrid, Item
+from farm.types import CellGrid, Item, Label
 from farm.workloads.items import digest
 
 
@@ -32,9 +32,14 @@ def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
 
 
 def describe(
-    sweep: Sweep, sweep_id: str, items: Mapping[str, Sequence[Item]], commands: Mapping[str, Sequence[str]]
+    sweep: Sweep,
+    sweep_id: str,
+    items: Mapping[str, Sequence[Item]],
+    commands: Mapping[str, Sequence[str]],
+    label: Label | None,
 ) -> dict[str, Any]:
-    """The content of `sweep.json`, apart from what the run adds to it; `commands` are the engines' by variant."""
+    """The content of `sweep.json`, apart from what the run adds to it; `commands` are the engines' by
+    variant, `label` marks their results."""
     return {
         "sweep_id": sweep_id,
         "name": sweep.name,
@@ -42,7 +47,7 @@ def describe(
         "created_at": datetime.now(UTC).isoformat(),
         "farm_version": farm.__version__,
         "model": sweep.model.path,
-        "label": sweep.label,
+        "label": label,
         "engine_kind": sweep.engine.kind,
         "device": sweep.engine.device,
         "baseline": sweep.baseline_name,

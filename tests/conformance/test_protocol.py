@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from support import AskedEngine, quickstart_sweep
 
-from farm.engines.sglang.command import default_python
+from farm.engines.base import default_python
 from farm.errors import RequestRefused, StreamBroken
 
 EMULATED = [

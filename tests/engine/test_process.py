@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from farm.engines import process
-from farm.engines.sglang.command import EngineCommand
+from farm.engines.base import EngineCommand
 
 SCRIPT = "import sys, time; print('ConnectionError: an old complaint', flush=True); {}"
 

@@ -10,7 +10,8 @@ import pytest
 from support import REPOSITORY
 
 from farm.builtin.catalogue import builtin_model
-from farm.engines.sglang.command import EngineCommand, engine_command
+from farm.engines.base import EngineCommand
+from farm.engines.registry import engine_of
 from farm.engines.sglang.running import launch
 from farm.engines.sglang.stream import generation_of
 from farm.errors import EngineGone, EngineStartError, RequestRefused, StreamBroken
@@ -38,7 +39,7 @@ def loop():
 
 def command_of(variant, cpu_engine, model):
     sweep = load_sweep(REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml", [f"engine.args.{arg}" for arg in TINY_ARGS])
-    return engine_command(sweep, sweep.variant(variant), model_path=str(model), python=str(cpu_engine))
+    return engine_of(sweep).command(sweep, sweep.variant(variant), model_path=str(model), python=str(cpu_engine))
 
 
 @pytest.fixture(scope="module")
