@@ -119,9 +119,8 @@ class AskedEngine:
     @classmethod
     def start(cls, sweep, variant, python, folder):
         """Start a variant of a sweep over the demo model as the farm does, its own environment variables exposed."""
-        command = engine_of(sweep).command(
-            sweep, sweep.variant(variant), model_path=str(demo.model_path()), python=str(python)
-        )
+        model = str(demo.model_path())
+        command = engine_of(sweep).command(sweep, sweep.variant(variant), model_path=model, python=str(python))
         env = {EVIDENCE_VARIABLE: str(folder / "evidence"), "SGLANG_EXPOSE_OWN_ENV_VARS": "1"}
         if sweep.engine.kind == "emulated":
             env["PYTHONPATH"] = str(REPOSITORY)

@@ -12,6 +12,7 @@ import pytest
 from support import REPOSITORY
 
 from farm.builtin.catalogue import builtin_model
+from farm.engines.registry import engine_of
 from farm.engines.sglang.evidence import mismatches, read_processes
 from farm.engines.sglang.gate import evidence_folder, start_proven
 from farm.errors import EngineStartError, VariantNotActive
@@ -72,7 +73,7 @@ class Starter:
 
     def __call__(self, variant, *, env=None, args=(), seen=None):
         """Start a variant with more environment and flags than its own; the gate checks it as `seen` or as itself."""
-        command = engine_command(
+        command = engine_of(self.sweep).command(
             self.sweep,
             self.sweep.variant(variant),
             model_path=str(builtin_model("tiny-bailing-v3")),
