@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from typing import Final
 
 # Escape sequences first (CSI, OSC and the short ones), then whatever single control characters are left; the last
@@ -40,3 +41,8 @@ def for_csv(text: str) -> str:
     """One line that no spreadsheet takes for a formula."""
     line = one_line(text)
     return f"'{line}" if line.startswith(_FORMULA) else line
+
+
+def is_on(environment: Mapping[str, str], name: str) -> bool:
+    """Whether a switch in an environment is on. The plug-in, which may import nothing of this, reads it alike."""
+    return environment.get(name, "").lower() in ("1", "true", "yes", "on")

@@ -18,10 +18,11 @@ from typing import Any
 import aiohttp
 
 from farm.builtin import demo
-from farm.engines.sglang.command import EngineCommand, engine_command
+from farm.engines.base import EngineCommand
+from farm.engines.registry import engine_of
 from farm.engines.sglang.evidence import read_processes
 from farm.engines.sglang.gate import EVIDENCE_VARIABLE
-from farm.engines.sglang.running import RunningEngine, launch
+from farm.engines.sglang.running import RunningServer, launch
 from farm.spec.loading import load_sweep
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -121,14 +122,15 @@ def run_sweep(*arguments, env=None, timeout=300):
 class AskedEngine:
     """A running engine, real or emulated, and how to talk to it from a test that knows no asyncio."""
 
-    engine: RunningEngine
+    engine: RunningServer
     processes: list
     loop: asyncio.AbstractEventLoop
 
     @classmethod
     def start(cls, sweep, variant, python, folder):
         """Start a variant of a sweep over the demo model as the farm does, its own environment variables exposed."""
-        command = engine_command(sweep, sweep.variant(variant), model_path=str(demo.model_path()), python=str(python))
+        model = str(demo.model_path())
+        command = engine_of(sweep).command(sweep, sweep.variant(variant), model_path=model, python=str(python))
         env = {EVIDENCE_VARIABLE: str(folder / "evidence"), "SGLANG_EXPOSE_OWN_ENV_VARS": "1"}
         if sweep.engine.kind == "emulated":
             env["PYTHONPATH"] = str(REPOSITORY)

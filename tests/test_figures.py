@@ -1,10 +1,14 @@
 """What an engine's words mean: cases that no engine of the suite shows."""
 
-from farm.engines.emulated.reading import emulated_generation
+from farm.engines.base import Evidence
+from farm.engines.emulated.reading import DIALECT, emulated_generation
+from farm.engines.sglang.facts import SGLANG_DIALECT, facts_of, hardware_in, versions_in
 from farm.engines.sglang.stream import Answer, generation_of
-from farm.node.record import grade_of, is_truncated, start_times, surroundings
+from farm.node.record import grade_of, is_truncated
 from farm.types import Item
 from farm.workloads.grading import Grade
+
+NOTHING = Evidence("processes")
 
 
 def spoken(text="", finish="stop", **meta):
@@ -41,19 +45,18 @@ def test_an_emulated_answer_keeps_the_models_seconds():
 
 
 def test_start_times_and_surroundings_are_null_where_the_engine_is_silent():
-    assert start_times({}, 12.5, emulated=False)["start_s"] == 12.5
-    assert start_times({}, 12.5, emulated=False)["startup"]["graphs_s"] is None
+    assert facts_of({}, 12.5, NOTHING, SGLANG_DIALECT).start_s == 12.5
+    assert facts_of({}, 12.5, NOTHING, SGLANG_DIALECT).startup.graphs_s is None
     phases = {
         "startup_time": {"load_weight": 3.0, "cuda_graph": {"decode": 1.0, "prefill": 0.5}, "tokenizer_e2e": 480.0}
     }
-    assert start_times(phases, 1.0, emulated=True)["start_s"] == 480.0
-    assert start_times(phases, 1.0, emulated=True)["startup"]["graphs_s"] == 1.5
-    assert surroundings({}) == {"versions": {}, "hardware": {}}
+    assert facts_of(phases, 1.0, NOTHING, DIALECT).start_s == 480.0
+    assert facts_of(phases, 1.0, NOTHING, DIALECT).startup.graphs_s == 1.5
+    assert (versions_in(NOTHING), hardware_in(NOTHING)) == ({}, {})
     processes = [
         {"versions": {"sglang": "0.5.23", "triton": None}},
         {"versions": {}, "gpu": {"name": "GB10", "driver": None}},
     ]
-    assert surroundings({"processes": processes}) == {
-        "versions": {"sglang": "0.5.23"},
-        "hardware": {"name": "GB10"},
-    }
+    shown = Evidence("processes", processes)
+    assert versions_in(shown) == {"sglang": "0.5.23"}
+    assert hardware_in(shown) == {"name": "GB10"}

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farm.engines.registry import label_of, problem_of
 from farm.errors import InputError
 from farm.spec.loading import load_sweep
 
@@ -24,7 +25,7 @@ SMALL = {
 def load(tmp_path, changes=None, overrides=None, text=None):
     path = tmp_path / "sweep.yaml"
     path.write_text(text if text is not None else yaml.safe_dump(SMALL | (changes or {})))
-    return load_sweep(path, overrides)
+    return load_sweep(path, overrides, problem_of)
 
 
 @pytest.mark.parametrize("path", sorted(SWEEPS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -102,6 +103,7 @@ def test_factorial_is_every_combination(tmp_path):
         ),
         ({"variants": [{"name": "v", "parts": ["nextn", "dspark"]}], "engine": {}}, ["'v'", "nextn", "dspark"]),
         ({"engine": {"kind": "emulated", "args": {"emulation-speed": 0}}}, ["engine.args.emulation-speed", "above 0"]),
+        ({"engine": {"kind": "emulate"}}, ["engine.kind", "did you mean 'emulated'", "known are emulated, sglang"]),
         ({"workloads": {}}, ["workloads"]),
         ({"workloads": {"s": {"kind": "syntetic"}}}, ["workloads.s", "syntetic"]),
         ({"workloads": {"s": {"kind": "synthetic", "input_tokens": 0}}}, ["workloads.s.input_tokens", "not 0"]),
@@ -212,14 +214,14 @@ def test_identity_follows_what_is_asked_and_nothing_else(tmp_path):
 
 
 def test_labels(tmp_path):
-    assert load(tmp_path, {"model": {"path": "inclusionAI/Ling-3.0-flash-fp4"}}).label is None
+    assert label_of(load(tmp_path, {"model": {"path": "inclusionAI/Ling-3.0-flash-fp4"}})) is None
     # A builtin carries its label whatever the sweep says.
-    assert load(tmp_path).label == "dummy-weights"
-    assert load(tmp_path, {"model": {"path": "builtin:demo"}}).label == "demo-model"
-    assert load(tmp_path, {"model": {"path": "m", "label": "demo-model"}}).label == "demo-model"
+    assert label_of(load(tmp_path)) == "dummy-weights"
+    assert label_of(load(tmp_path, {"model": {"path": "builtin:demo"}})) == "demo-model"
+    assert label_of(load(tmp_path, {"model": {"path": "m", "label": "demo-model"}})) == "demo-model"
     dummy = {"variants": [{"name": "v", "args": {"load_format": "dummy"}}]}
-    assert load(tmp_path, dummy).label == "dummy-weights"
-    assert load(tmp_path, {"engine": {"kind": "emulated", "device": "cpu"}}).label == "emulated"
+    assert label_of(load(tmp_path, dummy)) == "dummy-weights"
+    assert label_of(load(tmp_path, {"engine": {"kind": "emulated", "device": "cpu"}})) == "emulated"
 
 
 def test_data_files_are_relative_to_the_sweep(tmp_path):

@@ -6,6 +6,7 @@ import argparse
 from difflib import get_close_matches
 from pathlib import Path
 
+from farm.engines.registry import problem_of
 from farm.errors import InputError
 from farm.paths import expand
 from farm.spec.loading import load_sweep
@@ -29,7 +30,7 @@ def chosen_sweep(arguments: argparse.Namespace, sweeps: Path) -> Sweep:
     Raises:
         InputError: there is none of that name, or it is wrong; names the file, the field and the fix.
     """
-    return load_sweep(_find_sweep(arguments.sweep, sweeps), arguments.set)
+    return load_sweep(_find_sweep(arguments.sweep, sweeps), arguments.set, problem_of)
 
 
 def positive(text: str) -> int:

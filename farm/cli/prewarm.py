@@ -32,8 +32,9 @@ from rich.table import Table
 from rich.text import Text
 
 from farm.cli.arguments import chosen_sweep, sweep_parser
+from farm.engines.base import EngineCommand, model_of, python_of
 from farm.engines.nvml import find_gpu
-from farm.engines.sglang.command import EngineCommand, engine_command, model_of, python_of
+from farm.engines.registry import engine_of
 from farm.engines.sglang.running import launch
 from farm.errors import EngineStartError, FarmError, first_line
 from farm.paths import farm_home
@@ -73,8 +74,10 @@ class NodeReport:
 def prewarm_node(node: str, sweep: Sweep, layers: int) -> NodeReport:
     """Compile what the sweep's variants need on this machine."""
     report = NodeReport(node)
-    if sweep.engine.kind == "emulated" or sweep.engine.device == "cpu":
-        report.note = "nothing to compile: the engine runs on the CPU"
+    kind = engine_of(sweep)
+    if not (kind.needs_sglang and kind.needs_gpu(sweep.engine)):
+        on_cpu = not kind.needs_gpu(sweep.engine)
+        report.note = f"nothing to compile: the engine {'runs on the CPU' if on_cpu else 'is not SGLang'}"
         return report
     backends = {sweep.args_of(variant).get("moe-runner-backend") for variant in sweep.variants}
     if "flashinfer_mxfp4" in backends:
@@ -98,7 +101,8 @@ def short_command(sweep: Sweep, variant: Variant, layers: int, model_path: str, 
     """The variant's engine with dummy weights and the first layers alone, without CUDA graphs."""
     few = {"json-model-override-args": json.dumps({"num_hidden_layers": layers})} if layers else {}
     args = {**variant.args, "load-format": "dummy", "disable-cuda-graph": True, **few}
-    return engine_command(sweep, variant.model_copy(update={"args": args}), model_path=model_path, python=python)
+    short = variant.model_copy(update={"args": args})
+    return engine_of(sweep).command(sweep, short, model_path=model_path, python=python)
 
 
 def _timed(what: str, work: Callable[[], None]) -> Step:

@@ -23,7 +23,8 @@ from farm.cli.arguments import chosen_sweep, positive, sweep_parser
 from farm.driver.history import first_costs
 from farm.driver.plan import Position, make_plan
 from farm.driver.progress import Progress, span
-from farm.engines.sglang.command import default_python, engine_command, model_of, python_of
+from farm.engines.base import default_python, model_of, python_of
+from farm.engines.registry import engine_of, label_of
 from farm.errors import FarmError, InputError, JournalError
 from farm.paths import expand, results_root
 from farm.redaction import HIDDEN
@@ -111,7 +112,7 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
     sweep = run.sweep
     python = sweep.engine.python or default_python()
     commands = {
-        variant.name: engine_command(sweep, variant, model_path=sweep.model.path, python=python).masked()
+        variant.name: engine_of(sweep).command(sweep, variant, model_path=sweep.model.path, python=python).masked()
         for variant in sweep.variants
     }
     summary = describe(
@@ -120,6 +121,7 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         run.items,
         {name: command.argv for name, command in commands.items()},
         {name: command.env for name, command in commands.items()},
+        label_of(sweep),
     )
     results = ResultsFolder(run.folder)
     with Journal(run.folder) as journal:
@@ -180,7 +182,7 @@ def _run_missing(
             _say(console, f"left out: {name}: {reason}")
         answered = journal.answered()
         costs = first_costs(run.sweep, run.items, run.folder.parent)
-        worth_s = WORTH_S / engine.speed
+        worth_s = WORTH_S / engine_of(run.sweep).speed(engine)
         schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s, crew.slots)
         with Progress(console, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
@@ -259,6 +261,7 @@ def _close(
 
 
 def _show_plan(run: Run, nodes: int, console: Console) -> None:
+    kind = engine_of(run.sweep)
     slots = {f"node-{place + 1}": Position(place) for place in range(nodes)}
     costs = first_costs(run.sweep, run.items, run.folder.parent)
     plan = make_plan(run.ask, slots, design=run.sweep.design, costs=costs)
@@ -266,15 +269,15 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
     def say(text: str = "") -> None:
         _say(console, text)
 
-    say(f"sweep {run.sweep_id}" + (f" [{run.sweep.label}]" if run.sweep.label else ""))
+    say(f"sweep {run.sweep_id}" + (f" [{label}]" if (label := label_of(run.sweep)) else ""))
     say(f"results in {run.folder}")
     for slot, stints in plan.stints.items():
         say(f"{slot}: " + ", then ".join(f"{stint.variant} ({len(stint.cells)} cells)" for stint in stints))
     say(f"{sum(1 for _ in run.ask.cells())} cells, {plan.starts} engine starts on {len(plan.stints)} nodes")
     if run.sweep.engine.device == "cuda":
         end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
-        hours = run.sweep.engine.speed / 3600  # an emulation's hours are its machines'
-        emulated = "emulated " if run.sweep.engine.kind == "emulated" else ""
+        hours = kind.speed(run.sweep.engine) / 3600  # an emulation's hours are its machines'
+        emulated = f"{kind.name} " if kind.own_clock else ""
         say(
             f"about {sum(plan.ends_s.values()) * hours:.1f} {emulated}node-hours, done after {plan.end_s * hours:.1f} "
             f"{emulated}h ({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at "
@@ -284,11 +287,11 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
         say("no cost is predicted for engines on a CPU")
     say()
     say("# The engines, as they start on this machine; each listens on SGLang's own port unless --port is added.")
-    if run.sweep.engine.kind == "emulated":
-        say("# A sweep also gives them the right answers (FARM_EMULATION_ANSWERS); without it they make numbers up.")
+    if kind.note:
+        say(f"# {kind.note}")
     model, python = model_of(run.sweep), python_of(run.sweep)
     for variant in run.sweep.variants:
-        command = engine_command(run.sweep, variant, model_path=model, python=python)
+        command = kind.command(run.sweep, variant, model_path=model, python=python)
         shown = command.masked()
         say(f"# {variant.name}" + (f" ({HIDDEN} stands for a secret: write it in)" if shown != command else ""))
         say(shown.as_shell())

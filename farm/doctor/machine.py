@@ -11,7 +11,7 @@ import psutil
 from farm.engines.nvml import open_gpu
 from farm.engines.sglang.requirements import missing_memory, wrong_architecture
 from farm.node.preflight.check import FAIL, OK, WARN, Check, judged, not_applicable
-from farm.node.preflight.view import EMULATED, GIB, NO_GPU, NO_GPU_FOUND, Node
+from farm.node.preflight.view import GIB, NO_GPU, NO_GPU_FOUND, Node
 from farm.node.preflight.weights import weights_bytes
 from farm.node.telemetry import visible_gpu
 from farm.sglang_plugin.caches import cache_state
@@ -26,7 +26,7 @@ def gpu(node: Node) -> Check:
     """Driver, CUDA, compute capability."""
     name = "GPU"
     if not node.on_gpu:
-        return not_applicable(name, EMULATED if node.emulated else NO_GPU)
+        return not_applicable(name, node.no_sglang or NO_GPU)
     if node.gpu is None:
         return Check(name, FAIL, "NVML finds no GPU", "install NVIDIA's driver, or look why `nvidia-smi` fails")
     versions = _nvidia_versions()
@@ -59,8 +59,8 @@ def architecture(node: Node) -> Check:
 def memory(node: Node) -> Check:
     """Free memory for the engine: the host's on a Spark, the GPU's elsewhere."""
     name = "memory"
-    if node.emulated:
-        return not_applicable(name, EMULATED)
+    if node.no_sglang:
+        return not_applicable(name, node.no_sglang)
     host = psutil.virtual_memory()
     total_gib, free_gib = host.total / GIB, host.available / GIB
     weights_gib = weights_bytes(node.model) / GIB if node.model else 0.0
@@ -86,8 +86,8 @@ def memory(node: Node) -> Check:
 def leftovers(node: Node) -> Check:
     """Other engines: processes that hold this GPU stop a sweep, engines elsewhere on the machine disturb it."""
     name = "leftovers"
-    if node.emulated:
-        return not_applicable(name, EMULATED)
+    if node.no_sglang:
+        return not_applicable(name, node.no_sglang)
     holders: list[int] = []
     if node.on_gpu and (opened := open_gpu(visible_gpu())) is not None:
         holders = [pid for pid in opened.processes() if pid != os.getpid()]
@@ -121,7 +121,7 @@ def kernel_caches(node: Node) -> Check:
     """Whether kernels are compiled already; compiling beside a loading model is what wedges a Spark."""
     name = "kernel caches"
     if not node.on_gpu:
-        return not_applicable(name, EMULATED if node.emulated else NO_GPU)
+        return not_applicable(name, node.no_sglang or NO_GPU)
     state = cache_state(node.environment)
     backends = {node.sweep.args_of(variant).get("moe-runner-backend") for variant in node.sweep.variants}
     wanted = {"flashinfer": "flashinfer_mxfp4" in backends, "humming": "humming" in backends}

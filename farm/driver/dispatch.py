@@ -185,7 +185,7 @@ class Dispatcher:
 
     def _note_engine(self, slot: str, report: EngineReport) -> None:
         kept = self.folder.write_engine(report.engine_id, log=report.log, telemetry=report.telemetry)
-        values = dict(report.values) | kept
+        values = report.values.as_json() | kept
         self.journal.note_engine(report.engine_id, values)
         self.meters.engine(values)
 

@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any, Final
 
 from farm.driver.costs import Costs, Place
+from farm.engines.registry import engine_of, label_of
 from farm.errors import InputError
 from farm.results.folder import ResultsFolder, tables_in
 from farm.spec.models import Sweep
@@ -41,7 +42,7 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
             if item.sampling.get("ignore_eos"):
                 tokens[name, item.item_id] = float(item.sampling["max_new_tokens"])
     # Costs are seconds on the driver's clock, where an emulated minute passes faster.
-    speed = sweep.engine.speed
+    speed = engine_of(sweep).speed(sweep.engine)
     prior_s = {name: seconds / speed for name, seconds in _prior_cell_s(sweep, items).items()}
     start_s = SPARK_START_S / speed if sweep.engine.device == "cuda" else None
     costs = Costs(tokens, lengths, prior_s, start_s)
@@ -77,7 +78,7 @@ def _earlier(
         try:
             described = folder.sweep() or {}
             names = {str(entry["digest"]): name for name, entry in described["workloads"].items()}
-            same = described["model"] == sweep.model.path and described["label"] == sweep.label
+            same = described["model"] == sweep.model.path and described["label"] == label_of(sweep)
         except (InputError, KeyError, TypeError, AttributeError):
             continue  # not a sweep of ours: nothing to learn there
         if same and names.keys() & asked:
@@ -91,20 +92,22 @@ def _learn(
     costs: Costs, folder: ResultsFolder, names: Mapping[str, str], sweep: Sweep, items: Mapping[str, Sequence[Item]]
 ) -> None:
     here = {names[key]: name for name, entries in items.items() if (key := digest(entries)) in names}
+    speed = engine_of(sweep).speed(sweep.engine)
     with suppress(InputError):
         # The first records of any sweep say enough.
         for row in folder.first_records(_COLUMNS, _EARLIER_RECORDS):
             if row["workload"] in here and row["latency_s"] is not None:
                 cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
-                costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / sweep.engine.speed)
+                costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / speed)
         _learn_starts(costs, folder.engines() or [], sweep)
 
 
 def _learn_starts(costs: Costs, engines: Sequence[Mapping[str, Any]], sweep: Sweep) -> None:
-    # An emulated start's own seconds are its model's; the others are those until the first measured request.
-    name = "start_s" if sweep.engine.kind == "emulated" else "ready_s"
+    engine = engine_of(sweep)
+    # The own seconds of an engine with a clock of its own count there; else those until the first measured request.
+    name = "start_s" if engine.own_clock else "ready_s"
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         for variant, took_s in [
             (str(one["variant"]), float(one[name])) for one in engines if one.get(name) is not None
         ]:
-            costs.learn_earlier_start(variant, took_s / sweep.engine.speed)
+            costs.learn_earlier_start(variant, took_s / engine.speed(sweep.engine))

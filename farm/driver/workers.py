@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import farm
 from farm.driver.prometheus import EngineMeters
 from farm.driver.slots import Slots
+from farm.engines.registry import engine_named
 from farm.errors import InputError, first_line
 from farm.node.messages import Answered, Assignment, Event
 from farm.node.slot import EngineSlot
@@ -119,7 +120,7 @@ def find_slots(engine: EngineSettings, *, limit: int | None = None) -> list[Slot
     for node in alive:
         # Nodes that share a name (several raylets on one machine) are told apart by their id.
         name = _name(node) if names[_name(node)] == 1 else f"{_name(node)}-{node['NodeID'][:6]}"
-        if engine.device == "cuda" and engine.kind == "sglang":
+        if engine_named(engine.kind).needs_gpu(engine):
             places, gpu = int(node["Resources"].get("GPU", 0)), 1
         else:
             fits = node["Resources"].get("CPU", 0) >= engine.cpus * engine.slots_per_node

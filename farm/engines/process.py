@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from farm.engines import guard
-from farm.engines.sglang.command import EngineCommand
+from farm.engines.base import EngineCommand
 from farm.errors import EngineStartError
 from farm.redaction import is_secret, masked_text, secret_values
 

@@ -3,21 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-from farm.engines.base import Phase
+from farm.engines.base import Evidence, Facts, Phase
 from farm.results.record import Record
 from farm.spec.models import Sweep
-from farm.types import CellKey, Item
+from farm.types import CellKey, Item, Label
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineDetails:
+    """What is known of one engine.
+
+    Attributes:
+        label: how its results are marked.
+        log: its log, where it was written.
+        status: how it goes on: `not-active` is a start that the gate refused, `failed` any other that came to nothing.
+        reason: why it is not active, failed or died.
+        evidence: of an engine that did not start; that of others is among their facts.
+        ready_s: from its launch to the first measured request.
+        requests: measured on it, once it has ended.
+    """
+
+    engine_id: str
+    variant: str
+    node: str
+    kind: str
+    label: Label | None
+    argv: list[str]
+    log: str
+    hostname: str
+    started_at: str
+    status: Literal["starting", "started", "stopped", "died", "failed", "not-active"] = "starting"
+    reason: str | None = None
+    evidence: Evidence | None = None
+    facts: Facts | None = None
+    ready_s: float | None = None
+    requests: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """An entry of `engines.json`: without what does not apply yet."""
+        values = asdict(self)
+        facts = values.pop("facts") or {}
+        optional = ("reason", "evidence", "ready_s", "requests")
+        known = {name: value for name, value in values.items() if value is not None or name not in optional} | facts
+        if known.get("evidence", {}).get("probe", 0) is None:
+            del known["evidence"]["probe"]
+        return known
 
 
 @dataclass(frozen=True)
 class EngineReport:
-    """What is known of one engine: a JSON-ready dictionary, kept in the journal under its id."""
+    """What is known of one engine, kept in the journal under its id; a later report replaces an earlier one."""
 
     engine_id: str
-    values: dict[str, Any]
+    values: EngineDetails
     log: str | None = None  # the engine's log, once it has ended
     telemetry: bytes | None = None  # its GPU's readings as a Parquet file, once it has ended
 

@@ -1,40 +1,14 @@
-"""What an engine's words mean: its answers as records, its start times as fields of a report. Pure."""
+"""What came back for a cell as its record. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from farm.engines.base import Generation
 from farm.node.telemetry.samples import RequestTelemetry
 from farm.results.record import Record
 from farm.types import Item
 from farm.workloads.grading import Grade, grade
-
-
-def start_times(server_info: Mapping[str, Any], start_s: float, *, emulated: bool) -> dict[str, Any]:
-    """How long a start took and where the time went, as fields of an engine report; null where the engine is silent."""
-    phases = server_info.get("startup_time") or {}
-    graphs = phases.get("cuda_graph")
-    return {
-        # An emulated engine may start faster than real time; its model's seconds are the ones to keep.
-        "start_s": phases["tokenizer_e2e"] if emulated else start_s,
-        "startup": {
-            "weights_s": phases.get("load_weight"),
-            "graphs_s": sum(graphs.values()) if isinstance(graphs, dict) else None,
-        },
-    }
-
-
-def surroundings(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Versions and GPU as the engine's own processes saw them, as fields of an engine report; empty where unknown."""
-    processes = evidence.get("processes") or []
-    versions: dict[str, str] = {}
-    for process in processes:
-        versions |= {name: version for name, version in process.get("versions", {}).items() if version}
-    gpu: Mapping[str, Any] = next((process["gpu"] for process in processes if process.get("gpu")), {})
-    return {"versions": versions, "hardware": {key: value for key, value in gpu.items() if value is not None}}
 
 
 def with_answer(record: Record, answer: Generation, item: Item, *, prompt_opens_think: bool) -> Record:

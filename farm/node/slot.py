@@ -12,13 +12,11 @@ import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from farm.engines.base import Generation, OnPhase, Phase
-from farm.engines.sglang.phases import following
-from farm.engines.sglang.running import RunningEngine
+from farm.engines.base import Generation, OnPhase, Phase, RunningEngine
 from farm.errors import (
     EngineError,
     EngineGone,
@@ -140,7 +138,7 @@ class EngineSlot:
     async def engine_metrics(self) -> str:
         """The running engine's `/metrics`; empty when no engine runs, or it has none."""
         try:
-            return await self._current.engine.client.metrics() if self._current else ""
+            return await self._current.engine.metrics() if self._current else ""
         except EngineError:
             return ""  # a dead engine is found by the next request, which knows what to do
 
@@ -225,7 +223,7 @@ class EngineSlot:
                     raise RequestRefused(f"{limit} engines or nodes were lost while they answered it (engine.attempts)")
                 self._tried[cell] = attempt
                 # Nearly always done before; a cell that came from another slot is not.
-                await self._prompts.prepare(current.engine.client, [cell])
+                await self._prompts.prepare(current.engine, [cell])
                 answer = await self._ask(current, cell)
             except RequestRefused as error:
                 # The engine lives and said no: it would say no again. Or it is spared what others did not survive.
@@ -243,7 +241,7 @@ class EngineSlot:
                 ended_s = time.perf_counter()
                 # The engine has nothing to do while the record is made and handed over: its cache is emptied meanwhile.
                 if self._waiting and self._flushes(self._waiting[0]):
-                    current.flushing = asyncio.create_task(current.engine.client.flush_cache())
+                    current.flushing = asyncio.create_task(current.engine.flush_cache())
             self._tried.pop(cell, None)
             record = self._record(cell, current, started_at, sequence, min(attempt, limit), refusal)
             if answer is not None:
@@ -266,7 +264,7 @@ class EngineSlot:
         workload = self.assignment.sweep.workloads[cell.workload]
         if self._flushes(cell):
             flushing, current.flushing = current.flushing, None
-            await (flushing or current.engine.client.flush_cache())
+            await (flushing or current.engine.flush_cache())
         sampling = item.sampling | {"sampling_seed": request_seed(workload.seed, cell.item_id, cell.repeat)}
         return await current.engine.generate(self._prompts.of(cell).ids.tolist(), sampling)
 
@@ -289,22 +287,24 @@ class EngineSlot:
                 except (EngineGone, StreamBroken) as error:
                     why = await self._current.engine.why(error)
                     raise EngineStartError(f"the engine started and failed its warm-up: {why}") from error
-                ready_s = self._current.launched.report["ready_s"] = time.monotonic() - begun
+                ready_s = time.monotonic() - begun
+                launched = self._current.launched
+                launched.details = replace(launched.details, ready_s=ready_s)
                 self._report(EngineReady(variant, ready_s))
             return self._current
 
     async def _prepare(self, current: _Current, on_phase: OnPhase) -> None:
         """Make the prompts of the cells that are expected, and warm the engine up with their shapes."""
-        client, sweep = current.engine.client, self.assignment.sweep
+        engine, sweep = current.engine, self.assignment.sweep
         on_phase(Phase("tokenizing prompts"))
         for cell in self._expected:
             # What is refused here is refused when it is asked, and recorded then.
             with contextlib.suppress(RequestRefused):
-                await self._prompts.prepare(client, [cell])
+                await self._prompts.prepare(engine, [cell])
         limit_s = sweep.engine.start_timeout_s
-        async with following(current.engine.process.log, on_phase):
+        async with engine.following(on_phase):
             await self._prompts.warm_up(
-                client, self._expected, sweep.warmup_requests, start_timeout_s=limit_s, on_phase=on_phase
+                engine, self._expected, sweep.warmup_requests, start_timeout_s=limit_s, on_phase=on_phase
             )
 
     async def _discard(self, failed: _Current) -> None:
@@ -329,8 +329,8 @@ class EngineSlot:
             repeat=cell.repeat,
             node=self.name,
             engine_id=current.launched.engine_id,
-            engine_kind=sweep.engine.kind,
-            label=sweep.label,
+            engine_kind=current.launched.details.kind,
+            label=current.launched.details.label,
             started_at=started_at,
             sequence=sequence,
             attempts=attempts,

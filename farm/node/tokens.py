@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from farm.engines.base import OnPhase, Phase
-from farm.engines.sglang.client import EngineClient
+from farm.engines.base import OnPhase, Phase, RunningEngine
 from farm.errors import InputError, RequestRefused
 from farm.types import CellKey, Item
 from farm.workloads import synthetic
@@ -50,20 +49,20 @@ class Prompts:
         """Whether the chat template leaves a think section open at the end of the workload's prompts."""
         return self._opens_think[workload]
 
-    async def prepare(self, client: EngineClient, cells: Iterable[CellKey]) -> None:
+    async def prepare(self, engine: RunningEngine, cells: Iterable[CellKey]) -> None:
         """Tokenize what is not tokenized yet."""
         for cell in cells:
             place = (cell.workload, cell.item_id)
             if place not in self._known:
-                ids = array("i", await _tokenize(client, self.items[cell.workload][cell.item_id]))
+                ids = array("i", await _tokenize(engine, self.items[cell.workload][cell.item_id]))
                 self._known[place] = Prompt(ids, hashlib.sha256(ids.tobytes()).hexdigest())
             if cell.workload not in self._opens_think:
-                tail = await client.text_of(self._known[place].ids[-_TAIL_TOKENS:].tolist())
+                tail = await engine.detokenize(self._known[place].ids[-_TAIL_TOKENS:].tolist())
                 self._opens_think[cell.workload] = tail.rfind("<think>") > tail.rfind("</think>")
 
     async def warm_up(
         self,
-        client: EngineClient,
+        engine: RunningEngine,
         cells: Iterable[CellKey],
         requests: int,
         *,
@@ -86,17 +85,17 @@ class Prompts:
             for length in sorted(by_length, reverse=True):
                 texts = _warm_up_texts(length, requests, _WARMUP_SEED - number)
                 with contextlib.suppress(RequestRefused):
-                    await self._warm_up_at(client, by_length[length], length, texts, start_timeout_s)
+                    await self._warm_up_at(engine, by_length[length], length, texts, start_timeout_s)
                     break
 
     async def _warm_up_at(
-        self, client: EngineClient, cell: CellKey, length: int, texts: list[str], start_timeout_s: float
+        self, engine: RunningEngine, cell: CellKey, length: int, texts: list[str], start_timeout_s: float
     ) -> None:
         sampling = self.items[cell.workload][cell.item_id].sampling
         limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
         for text in texts:
-            ids = await client.tokenize_text(text)
-            await client.generate(ids[:length], dict(sampling) | limits, start_timeout_s=start_timeout_s)
+            ids = await engine.tokenize_text(text)
+            await engine.generate(ids[:length], dict(sampling) | limits, start_timeout_s=start_timeout_s)
 
 
 def _warm_up_texts(length: int, requests: int, seed: int) -> list[str]:
@@ -112,10 +111,10 @@ def _warm_up_texts(length: int, requests: int, seed: int) -> list[str]:
     return [item.text or "" for item in synthetic.items(workload)]
 
 
-async def _tokenize(client: EngineClient, item: Item) -> list[int]:
+async def _tokenize(engine: RunningEngine, item: Item) -> list[int]:
     if item.messages is not None:
-        return await client.tokenize_chat(item.messages, item.template_kwargs)
-    ids = await client.tokenize_text(item.text or "")
+        return await engine.tokenize_chat(item.messages, item.template_kwargs)
+    ids = await engine.tokenize_text(item.text or "")
     if item.exact_tokens is None:
         return ids
     if len(ids) < item.exact_tokens:

@@ -9,7 +9,7 @@ from typing import Any
 import farm
 from farm.redaction import masked
 from farm.spec.models import Sweep
-from farm.types import CellGrid, Item
+from farm.types import CellGrid, Item, Label
 from farm.workloads.items import digest
 
 
@@ -28,9 +28,10 @@ def describe(
     items: Mapping[str, Sequence[Item]],
     commands: Mapping[str, Sequence[str]],
     environments: Mapping[str, Mapping[str, str]],
+    label: Label | None,
 ) -> dict[str, Any]:
     """The content of `sweep.json`, apart from what the run adds to it; `commands` and `environments` are those of the
-    engines by variant, without secrets."""
+    engines by variant, without secrets; `label` marks the results."""
     return {
         "sweep_id": sweep_id,
         "name": sweep.name,
@@ -38,7 +39,7 @@ def describe(
         "created_at": datetime.now(UTC).isoformat(),
         "farm_version": farm.__version__,
         "model": sweep.model.path,
-        "label": sweep.label,
+        "label": label,
         "engine_kind": sweep.engine.kind,
         "device": sweep.engine.device,
         "baseline": sweep.baseline_name,

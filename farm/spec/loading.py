@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -29,8 +29,12 @@ class _OneOfEachKey(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
+def load_sweep(
+    path: Path, overrides: list[str] | None = None, problem_of: Callable[[Sweep], str | None] = lambda sweep: None
+) -> Sweep:
     """Read a sweep file, lay `dotted.key=value` overrides over it, and check it.
+
+    `problem_of` says what else may be wrong with it: what its engine makes of it, for one, which is not known here.
 
     Raises:
         InputError: naming the file, the field and the fix.
@@ -59,6 +63,8 @@ def load_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
         raise InputError(f"{path}: {_first_problem(error)}") from error
     except InputError as error:
         raise InputError(f"{path}: variants: {error}") from error
+    if (problem := problem_of(sweep)) is not None:
+        raise InputError(f"{path}: {problem}")
     # A job's working directory is a temporary copy.
     workloads = {name: workload.beside(path.parent) for name, workload in sweep.workloads.items()}
     return sweep.model_copy(update={"workloads": workloads})

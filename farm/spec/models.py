@@ -84,7 +84,9 @@ class ModelSpec(Strict):
 class EngineSettings(Strict):
     """How engines are started; the same for every variant."""
 
-    kind: Literal["sglang", "emulated"] = "sglang"
+    kind: Name = Field(
+        default="sglang", description="name of the engine: sglang, emulated, or one that a package brings"
+    )
     python: str | None = Field(default=None, description="interpreter of the engine's environment; default: the farm's")
     device: Literal["cuda", "cpu"] = "cuda"
     args: dict[str, ArgValue] = Field(default={})
@@ -110,12 +112,6 @@ class EngineSettings(Strict):
     @classmethod
     def _canonical_args(cls, args: dict[str, ArgValue]) -> dict[str, ArgValue]:
         return _checked_args(args)
-
-    @property
-    def speed(self) -> float:
-        """How many times faster than its model's seconds an emulated engine runs; 1 for a real one."""
-        given = self.args.get("emulation-speed")
-        return float(given) if self.kind == "emulated" and isinstance(given, int | float) else 1.0
 
 
 class Variant(Strict):
@@ -176,9 +172,6 @@ class Sweep(Strict):
             )
             if problems:
                 raise ValueError(f"variants: '{variant.name}': {problems[0]}")
-            for name, value in self.args_of(variant).items():
-                if name.startswith("emulation-") and not (type(value) in (int, float) and value > 0):  # type: ignore[operator]
-                    raise ValueError(f"engine.args.{name}: must be a number above 0, not {value!r}")
         if self.engine.concurrency > 1:
             for name, workload in self.workloads.items():
                 if workload.prefix_cache == "flush" and not self.engine.args.get("disable-radix-cache"):
@@ -189,10 +182,8 @@ class Sweep(Strict):
         return self
 
     @property
-    def label(self) -> Label | None:
-        """How results must be marked; null means real weights on a real engine."""
-        if self.engine.kind == "emulated":
-            return "emulated"
+    def model_label(self) -> Label | None:
+        """How results must be marked for the sake of the weights; an engine may have a label of its own beside it."""
         if any(self.args_of(variant).get("load-format") == "dummy" for variant in self.variants):
             return "dummy-weights"
         return BUILTINS.get(self.model.path.removeprefix("builtin:"), self.model.label)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from farm.errors import InputError
+from farm.text import is_on
 
 ArgValue = bool | int | float | str | list[str] | None
 
@@ -230,7 +231,7 @@ def must_be_seen(args: Mapping[str, ArgValue], env: Mapping[str, str]) -> Seen:
 
 
 def _fp8_head(env: Mapping[str, str]) -> bool:
-    return env.get(FP8_HEAD_VARIABLE, "").lower() in ("1", "true", "yes", "on")
+    return is_on(env, FP8_HEAD_VARIABLE)
 
 
 def _count(value: Any) -> int | None:

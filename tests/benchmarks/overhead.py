@@ -36,7 +36,7 @@ import psutil
 import yaml
 from support import AskedEngine, sweep_command
 
-from farm.engines.sglang.command import default_python
+from farm.engines.base import default_python
 from farm.spec.loading import load_sweep
 
 LOG = "FARM_EMULATION_REQUEST_LOG"

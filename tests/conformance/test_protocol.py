@@ -13,8 +13,8 @@ import psutil
 import pytest
 from support import AskedEngine, quickstart_sweep
 
+from farm.engines.base import default_python
 from farm.engines.emulated.reading import emulated_generation
-from farm.engines.sglang.command import default_python
 from farm.errors import RequestRefused, StreamBroken
 
 pytestmark = pytest.mark.engine

@@ -11,7 +11,7 @@ import pytest
 from support import REPOSITORY
 
 from farm.engines import guard, process
-from farm.engines.sglang.command import EngineCommand
+from farm.engines.base import EngineCommand
 from farm.errors import EngineStartError
 
 GRANDCHILD = """

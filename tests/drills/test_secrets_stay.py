@@ -9,7 +9,7 @@ import psutil
 from mlflow import MlflowClient
 
 from farm.engines import process
-from farm.engines.sglang.command import EngineCommand
+from farm.engines.base import EngineCommand
 
 SECRETS = {
     "env": "env-s3cr3t-of-the-hub",

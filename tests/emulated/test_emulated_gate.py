@@ -69,15 +69,15 @@ def test_a_variant_that_is_not_active_yields_no_record_and_the_others_go_on(farm
         records = [event.record for event in events[variant] if isinstance(event, Answered)]
         assert [record.error for record in records] == [None, None]
         (started, *_) = (event.values for event in events[variant] if isinstance(event, EngineReport))
-        assert started["status"] == "started"
-        assert started["evidence"]["source"] == "processes"
-        assert started["evidence"]["probe"]["tokens"] == 64
+        assert started.status == "started"
+        assert started.facts.evidence.source == "processes"
+        assert started.facts.evidence.probe.tokens == 64
     report, failure = events["fallen"]
     assert isinstance(report, EngineReport)
     assert isinstance(failure, StintFailed)
-    assert report.values["status"] == "not-active"
-    assert "experts run on flashinfer_mxfp4" in report.values["reason"] == failure.reason
-    assert report.values["evidence"]["processes"][0]["models"]
+    assert report.values.status == "not-active"
+    assert "experts run on flashinfer_mxfp4" in report.values.reason == failure.reason
+    assert report.values.evidence.processes[0]["models"]
     assert report.log
 
 
@@ -86,7 +86,7 @@ def test_an_engine_that_breaks_in_the_probe_is_a_failed_start(farm_home, fault):
     """The first generation proves that it is ready, the second is the probe."""
     events = events_of([{"name": "broken", "env": {"FARM_EMULATION_FAULTS": json.dumps(fault)}}])
     report, failure = events["broken"]
-    assert report.values["status"] == "failed"
+    assert report.values.status == "failed"
     assert isinstance(failure, StintFailed)
 
 
@@ -99,8 +99,8 @@ def test_a_port_that_was_taken_meanwhile_is_a_failed_start_and_the_next_try_work
         monkeypatch.setattr(process, "_free_port", lambda: next(ports))
         events = events_of([{"name": "first"}, {"name": "second"}])
     report, failure = events["first"]
-    assert report.values["status"] == "failed"
-    assert "address already in use" in report.values["reason"].lower()
+    assert report.values.status == "failed"
+    assert "address already in use" in report.values.reason.lower()
     assert not failure.hopeless
     assert sum(isinstance(event, Answered) for event in events["second"]) == 2
 
@@ -202,7 +202,7 @@ def test_a_start_tells_its_phases_in_order_before_the_first_record(farm_home):
     first_record = next(place for place, event in enumerate(events) if isinstance(event, Answered))
     assert max(events.index(ready), events.index(starting[-1])) < first_record
     last = [event for event in events if isinstance(event, EngineReport)][-1]
-    assert last.values["ready_s"] == ready.took_s
+    assert last.values.ready_s == ready.took_s
 
 
 def test_kernels_that_are_compiled_in_a_start_need_only_its_patience(farm_home):
@@ -211,7 +211,7 @@ def test_kernels_that_are_compiled_in_a_start_need_only_its_patience(farm_home):
     events = events_of([{"name": "cold", "env": COLD}], warmup_requests=1, **impatient)["cold"]
     records = [event.record for event in events if isinstance(event, Answered)]
     assert [(record.error, record.attempts) for record in records] == [(None, 1)] * 2
-    assert [event.values["status"] for event in events if isinstance(event, EngineReport)] == ["started", "stopped"]
+    assert [event.values.status for event in events if isinstance(event, EngineReport)] == ["started", "stopped"]
 
 
 def test_a_start_that_is_too_slow_names_the_setting_that_ends_it(farm_home):

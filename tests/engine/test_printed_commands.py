@@ -10,7 +10,8 @@ import yaml
 from support import REPOSITORY, free_port, run_sweep
 
 from farm.builtin import demo
-from farm.engines.sglang.command import engine_command, model_of, python_of
+from farm.engines.base import model_of, python_of
+from farm.engines.registry import engine_of
 from farm.spec.loading import load_sweep
 
 
@@ -33,7 +34,7 @@ def test_a_printed_line_is_what_starts(cpu_engine, farm_home):
     sweep = load_sweep(REPOSITORY / "jobs" / "sweeps" / "quickstart.yaml", [])
     assert list(lines) == [variant.name for variant in sweep.variants]
     for variant in sweep.variants:
-        command = engine_command(sweep, variant, model_path=model_of(sweep), python=python_of(sweep))
+        command = engine_of(sweep).command(sweep, variant, model_path=model_of(sweep), python=python_of(sweep))
         settings = [f"{name}={value}" for name, value in command.env.items()]
         assert words(lines[variant.name]) == shlex.split(lines[variant.name]) == ["env", *settings, *command.argv]
         assert command.argv[0] == str(farm_home / "envs" / "engine-cpu" / "bin" / "python")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from farm.engines import process
-from farm.engines.sglang.command import EngineCommand
+from farm.engines.base import EngineCommand
 from farm.engines.sglang.running import launch
 from farm.errors import EngineStartError
 

@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 import urllib.request
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from support import REPOSITORY
 
 from farm.builtin.catalogue import builtin_model
-from farm.engines.sglang.command import engine_command
+from farm.engines.registry import engine_of
 from farm.engines.sglang.evidence import mismatches, read_processes
 from farm.engines.sglang.gate import evidence_folder, start_proven
 from farm.errors import EngineStartError, VariantNotActive
@@ -71,7 +72,7 @@ class Starter:
 
     def __call__(self, variant, *, env=None, args=(), seen=None):
         """Start a variant with more environment and flags than its own; the gate checks it as `seen` or as itself."""
-        command = engine_command(
+        command = engine_of(self.sweep).command(
             self.sweep,
             self.sweep.variant(variant),
             model_path=str(builtin_model("tiny-bailing-v3")),
@@ -80,9 +81,9 @@ class Starter:
         command = type(command)((*command.argv, *args), command.env | (env or {}))
         log = self.folder / f"{variant}-{len(list(self.folder.glob('*.log')))}.log"
         log.touch()
-        opened = start_proven(command, log, self.sweep.engine, seen or self.seen(variant))
-        engine, evidence = self.loop.run_until_complete(opened)
-        return engine, evidence
+        opened = start_proven(command, log, self.sweep.engine, seen or self.seen(variant), lambda phase: None)
+        engine = self.loop.run_until_complete(opened)
+        return engine, asdict(engine.facts.evidence)
 
 
 @pytest.fixture(scope="module")

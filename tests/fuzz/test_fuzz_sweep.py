@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import VALUES, mutated
 
-from farm.engines.sglang.command import engine_command
+from farm.engines.registry import engine_of
 from farm.errors import InputError
 from farm.spec.loading import load_sweep
 
@@ -59,7 +59,7 @@ def use(file, content, overrides=()):
     assert sweep.identity("0" * 64).startswith(f"{sweep.name}-")
     assert Path(sweep.name).name == sweep.name
     for variant in sweep.variants:
-        engine_command(sweep, variant, model_path="/model", python="python")
+        engine_of(sweep).command(sweep, variant, model_path="/model", python="python")
 
 
 @given(st.binary(max_size=200))

@@ -24,6 +24,7 @@ from farm.engines.emulated.faults import Faults, faults_from
 from farm.engines.emulated.model import Setup
 from farm.engines.emulated.server import Engine
 from farm.engines.emulated.startup import Startup, startup
+from farm.text import is_on
 
 _STAYS_BEHIND_S: Final = "600"
 
@@ -80,7 +81,7 @@ def _engine(
     environment: Mapping[str, str],
 ) -> Engine:
     exposed = None
-    if environment.get("SGLANG_EXPOSE_OWN_ENV_VARS", "").lower() in ("1", "true"):
+    if is_on(environment, "SGLANG_EXPOSE_OWN_ENV_VARS"):
         exposed = {name: value for name, value in environment.items() if name.startswith("SGLANG_")}
     info = partial(
         _info,

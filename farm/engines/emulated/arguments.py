@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from farm.engines.emulated.model import EXPERT_KERNELS, Setup, Speculation
+from farm.text import is_on
 
 VERSION: Final = "0.5.23"
 SPEED: Final = "emulation_speed"
@@ -91,7 +92,7 @@ def resolve(argv: Sequence[str]) -> dict[str, Any]:
 
 def setup_of(args: Mapping[str, Any], environment: Mapping[str, str]) -> Setup:
     """What of the resolved arguments and the environment decides the speed."""
-    fp8_head = environment.get("SGLANG_ENABLE_FP8_LM_HEAD", "").lower() in ("1", "true")
+    fp8_head = is_on(environment, "SGLANG_ENABLE_FP8_LM_HEAD")
     speculation = None
     if args["speculative_algorithm"] is not None:
         speculation = Speculation(args["speculative_num_steps"], args["speculative_num_draft_tokens"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from farm.engines.base import Generation, GpuState
+from farm.engines.sglang.facts import Dialect
 from farm.engines.sglang.stream import Answer, generation_of
 
 SOURCE: Final = "emulated"
@@ -26,3 +28,11 @@ def emulated_generation(answer: Answer) -> Generation:
         clocks = meta["emulation_sm_clock_mhz"], meta["emulation_max_sm_clock_mhz"]
         generation = replace(generation, gpu=GpuState(SOURCE, meta["emulation_power_w"], *clocks))
     return generation
+
+
+def emulated_start_s(server_info: Mapping[str, Any], start_s: float) -> float:
+    """Seconds of a start on the model's clock, `start_s` being those on the wall's."""
+    return float(server_info["startup_time"]["tokenizer_e2e"])
+
+
+DIALECT: Final = Dialect(emulated_generation, emulated_start_s)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from farm.engines.base import Generation, OnPhase
-from farm.engines.sglang.command import EngineCommand
+from farm.engines.base import EngineCommand, Evidence, OnPhase, ProbeFigures
 from farm.engines.sglang.evidence import Probe, mismatches, read_processes
+from farm.engines.sglang.facts import SGLANG_DIALECT, Dialect
 from farm.engines.sglang.phases import PROVING
-from farm.engines.sglang.running import RunningEngine, launch
-from farm.engines.sglang.stream import Answer, generation_of
+from farm.engines.sglang.running import RunningServer, launch
 from farm.errors import EngineStartError, FarmError, VariantNotActive
 from farm.spec.models import EngineSettings
 from farm.spec.optimisations import Seen
@@ -30,12 +28,12 @@ async def start_proven(
     settings: EngineSettings,
     seen: Seen,
     on_phase: OnPhase,
-    read: Callable[[Answer], Generation] = generation_of,
-) -> tuple[RunningEngine, dict[str, Any]]:
+    dialect: Dialect = SGLANG_DIALECT,
+) -> RunningServer:
     """Start an engine and let it prove that it runs what was asked for.
 
     Returns:
-        The running engine, and its evidence, JSON-ready: what each of its processes wrote, and the probe.
+        The running engine with its evidence: what each of its processes wrote, and the probe.
 
     Raises:
         EngineStartError: it never became ready, or is another SGLang than the sweep is pinned to.
@@ -51,7 +49,7 @@ async def start_proven(
             stall_timeout_s=settings.stall_timeout_s,
             extra_env={EVIDENCE_VARIABLE: str(folder)},
             on_phase=on_phase,
-            read=read,
+            dialect=dialect,
         )
     except EngineStartError as error:
         raise _explained(error, seen, folder) from error
@@ -62,7 +60,8 @@ async def start_proven(
                 f"the engine is SGLang {version} and the sweep is pinned to {settings.version} (engine.version)"
             )
         on_phase(PROVING)
-        return engine, await _prove(engine, seen, folder, settings.start_timeout_s)
+        engine.evidence = await _prove(engine, seen, folder, settings.start_timeout_s)
+        return engine
     except BaseException:
         await asyncio.shield(engine.stop())
         raise
@@ -73,22 +72,14 @@ def evidence_folder(log: Path) -> Path:
     return log.with_suffix(".evidence")
 
 
-async def _prove(engine: RunningEngine, seen: Seen, folder: Path, start_timeout_s: float) -> dict[str, Any]:
+async def _prove(engine: RunningServer, seen: Seen, folder: Path, start_timeout_s: float) -> Evidence:
     probe = await _probe(engine, start_timeout_s)
     processes = await asyncio.to_thread(read_processes, folder)
     reasons = mismatches(seen, processes, engine.server_info, probe)
     if reasons:
         raise VariantNotActive("; ".join(reasons))
-    return {
-        "source": "processes" if processes else "server_info",
-        "processes": processes,
-        "probe": {
-            "tokens": probe.tokens,
-            "verify_rounds": probe.rounds,
-            "accept_length": probe.accept_length,
-            "round_s": probe.round_s,
-        },
-    }
+    figures = ProbeFigures(probe.tokens, probe.rounds, probe.accept_length, probe.round_s)
+    return Evidence("processes" if processes else "server_info", processes, figures)
 
 
 def _explained(error: EngineStartError, seen: Seen, folder: Path) -> FarmError:
@@ -101,9 +92,9 @@ def _explained(error: EngineStartError, seen: Seen, folder: Path) -> FarmError:
     return VariantNotActive(f"{'; '.join(reasons)}; then the engine failed: {error}") if reasons else error
 
 
-async def _probe(engine: RunningEngine, start_timeout_s: float) -> Probe:
+async def _probe(engine: RunningServer, start_timeout_s: float) -> Probe:
     sampling = {"temperature": 0.0, "max_new_tokens": PROBE_TOKENS, "ignore_eos": True}
-    ids = await engine.client.tokenize_text(_PROBE_TEXT)
+    ids = await engine.tokenize_text(_PROBE_TEXT)
     answer = await engine.generate(ids, sampling, start_timeout_s=start_timeout_s)
     rounds = answer.verify_rounds
     steps = rounds or max(1, answer.completion_tokens - 1)

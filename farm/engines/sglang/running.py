@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from farm.engines import process
-from farm.engines.base import Generation, OnPhase, Phase
+from farm.engines.base import EngineCommand, Evidence, Facts, Generation, OnPhase, Phase, RunningEngine
 from farm.engines.process import EngineProcess
 from farm.engines.sglang.client import STALL_TIMEOUT_S, EngineClient
-from farm.engines.sglang.command import EngineCommand
+from farm.engines.sglang.facts import SGLANG_DIALECT, Dialect, facts_of
 from farm.engines.sglang.phases import FIRST_TOKENS, STARTING, following
-from farm.engines.sglang.stream import Answer, generation_of
 from farm.errors import EngineError, EngineStartError
 from farm.redaction import masked, masked_text
 
@@ -24,20 +24,61 @@ _READINESS_SAMPLING: Final = {"temperature": 0.0, "max_new_tokens": 4, "ignore_e
 
 
 @dataclass
-class RunningEngine:
-    """An engine that has answered a real generation."""
+class RunningServer(RunningEngine):
+    """A server that speaks SGLang's protocol and has answered a real generation."""
 
     process: EngineProcess
     client: EngineClient
     server_info: dict[str, Any]
     start_s: float  # from launch to the first generated tokens
-    read: Callable[[Answer], Generation] = generation_of
+    dialect: Dialect = SGLANG_DIALECT
+    evidence: Evidence = field(default_factory=lambda: Evidence("processes"))  # what it has shown so far
+
+    @property
+    def facts(self) -> Facts:
+        """What it says of itself."""
+        return facts_of(self.server_info, self.start_s, self.evidence, self.dialect)
+
+    async def tokenize_text(self, text: str) -> list[int]:
+        """Token ids of plain text."""
+        return await self.client.tokenize_text(text)
+
+    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: dict[str, Any]) -> list[int]:
+        """Token ids of chat messages."""
+        return await self.client.tokenize_chat(messages, template_kwargs)
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """Text of token ids."""
+        return await self.client.text_of(token_ids)
+
+    async def flush_cache(self) -> None:
+        """Empty the prefix cache."""
+        await self.client.flush_cache()
+
+    async def metrics(self) -> str:
+        """What `/metrics` answers; an emulated engine has none."""
+        return await self.client.metrics()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its first process still runs."""
+        return self.process.alive
+
+    def explain(self) -> str:
+        """The signal that ended it, if one did, and the words of its own log."""
+        return self.process.explain()
+
+    def following(self, on_phase: OnPhase) -> AbstractAsyncContextManager[None]:
+        """What its log announces from now on."""
+        return following(self.process.log, on_phase)
 
     async def generate(
         self, input_ids: list[int], sampling: dict[str, Any], *, start_timeout_s: float | None = None
     ) -> Generation:
         """One answer, streamed and timed; see `EngineClient.generate`."""
-        return self.read(await self.client.generate(input_ids, sampling, start_timeout_s=start_timeout_s))
+        return self.dialect.generation_of(
+            await self.client.generate(input_ids, sampling, start_timeout_s=start_timeout_s)
+        )
 
     async def why(self, error: EngineError) -> str:
         """Why a request failed: the log's own error if the engine died of it, else the client's.
@@ -68,8 +109,8 @@ async def launch(
     stall_timeout_s: float = STALL_TIMEOUT_S,
     extra_env: Mapping[str, str] | None = None,
     on_phase: OnPhase = lambda phase: None,
-    read: Callable[[Answer], Generation] = generation_of,
-) -> RunningEngine:
+    dialect: Dialect = SGLANG_DIALECT,
+) -> RunningServer:
     """Start an engine and wait until it generates; `on_phase` is told what the engine's log says it is doing.
 
     Raises:
@@ -99,10 +140,10 @@ async def launch(
             await client.generate(prompt, _READINESS_SAMPLING, start_timeout_s=start_timeout_s)
             start_s = time.monotonic() - started
             server_info = masked(await client.server_info(), engine.secrets)
-            return RunningEngine(engine, client, server_info, start_s, read)
+            return RunningServer(engine, client, server_info, start_s, dialect)
     except BaseException as error:
         said = engine.explain()
-        failed = RunningEngine(engine, client, {}, 0.0)
+        failed = RunningServer(engine, client, {}, 0.0)
         await asyncio.shield(failed.stop())
         if isinstance(error, TimeoutError):
             raise EngineStartError(

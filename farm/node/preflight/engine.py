@@ -9,7 +9,7 @@ from typing import Any
 
 from farm.engines.sglang.requirements import missing_draft_layer, missing_drafter, missing_packages
 from farm.node.preflight.check import FAIL, OK, WARN, Check, judged, not_applicable
-from farm.node.preflight.view import EMULATED, NO_GPU, Node
+from farm.node.preflight.view import NO_GPU, Node
 from farm.node.preflight.weights import weights_bytes, weights_problem
 from farm.spec.optimisations import must_be_seen
 
@@ -24,9 +24,9 @@ def interpreter(node: Node, *, imports: bool) -> Iterator[Check]:
     if shutil.which(node.python) is None:
         yield Check("engine interpreter", FAIL, f"engine.python: there is no interpreter {node.python}", build)
         return
-    if node.emulated:
+    if node.no_sglang:
         yield Check("engine interpreter", OK, node.python)
-        yield not_applicable("engine packages", EMULATED)
+        yield not_applicable("engine packages", node.no_sglang)
         return
     inside, error = node.ask_engine("inside.py", *(["--import"] if imports and node.on_gpu else []))
     if error is not None:
@@ -85,8 +85,8 @@ def _imports(node: Node, inside: Mapping[str, Any]) -> Iterator[Check]:
 def weights(node: Node) -> Check:
     """The model is there and whole, and so is what the variants draft with."""
     name, sweep = "weights", node.sweep
-    if node.emulated:
-        return not_applicable(name, EMULATED)
+    if node.no_sglang:
+        return not_applicable(name, node.no_sglang)
     if node.model is None:
         return Check(
             name, FAIL, f"{sweep.model.path} is not in the Hugging Face cache", f"hf download {sweep.model.path}"

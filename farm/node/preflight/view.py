@@ -10,16 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from farm.engines.base import Engine, model_of, python_of
 from farm.engines.nvml import Gpu, find_gpu
 from farm.engines.process import NOT_INHERITED
-from farm.engines.sglang.command import model_of, python_of
+from farm.engines.registry import engine_of
 from farm.node.preflight.weights import find_in_cache
 from farm.spec.models import Sweep
 from farm.spec.optimisations import Needs, part
 
 GIB: Final = 1 << 30
 NO_GPU: Final = "the engine runs on the CPU"
-EMULATED: Final = "the engine is emulated"
 NO_GPU_FOUND: Final = "no GPU was found"
 TIMEOUT_S: Final = 180.0
 
@@ -31,14 +31,19 @@ class Node:
     sweep: Sweep
 
     @property
-    def emulated(self) -> bool:
-        """No real engine is started."""
-        return self.sweep.engine.kind == "emulated"
+    def engine(self) -> Engine:
+        """The engine of all variants."""
+        return engine_of(self.sweep)
+
+    @property
+    def no_sglang(self) -> str | None:
+        """Why nothing that SGLang needs is looked for here; None where it is."""
+        return None if self.engine.needs_sglang else f"the engine is {self.engine.name}"
 
     @property
     def on_gpu(self) -> bool:
         """Engines need a GPU."""
-        return self.sweep.engine.device == "cuda" and not self.emulated
+        return self.engine.needs_gpu(self.sweep.engine)
 
     @cached_property
     def python(self) -> str:

@@ -1,0 +1,63 @@
+"""What SGLang's words mean: its account of itself as `Facts`, its answers as `Generation`s. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from farm.engines.base import Evidence, Facts, Generation, StartTimes
+from farm.engines.sglang.stream import Answer, generation_of
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a server that speaks SGLang's protocol is understood.
+
+    Attributes:
+        generation_of: what its answers mean.
+        start_s: seconds of its start, by its account of itself and the wall clock.
+    """
+
+    generation_of: Callable[[Answer], Generation] = generation_of
+    start_s: Callable[[Mapping[str, Any], float], float] = lambda server_info, start_s: start_s
+
+
+SGLANG_DIALECT: Final = Dialect()
+
+
+def facts_of(server_info: Mapping[str, Any], start_s: float, evidence: Evidence, dialect: Dialect) -> Facts:
+    """All that is known of a server that started."""
+    return Facts(
+        start_s=dialect.start_s(server_info, start_s),
+        version=server_info.get("version"),
+        evidence=evidence,
+        startup=start_times(server_info),
+        versions=versions_in(evidence),
+        hardware=hardware_in(evidence),
+        server_info=server_info,
+    )
+
+
+def start_times(server_info: Mapping[str, Any]) -> StartTimes:
+    """Where the time of a start went; SGLang 0.5.23 does not tell compilation apart."""
+    phases = server_info.get("startup_time") or {}
+    graphs = phases.get("cuda_graph")
+    return StartTimes(
+        weights_s=phases.get("load_weight"),
+        graphs_s=sum(graphs.values()) if isinstance(graphs, dict) else None,
+    )
+
+
+def versions_in(evidence: Evidence) -> dict[str, str]:
+    """Versions of packages as the engine's own processes saw them; empty where unknown."""
+    versions: dict[str, str] = {}
+    for process in evidence.processes:
+        versions |= {name: version for name, version in process.get("versions", {}).items() if version}
+    return versions
+
+
+def hardware_in(evidence: Evidence) -> dict[str, Any]:
+    """The GPU as the engine's own processes saw it; empty where unknown."""
+    gpu: dict[str, Any] = next((process["gpu"] for process in evidence.processes if process.get("gpu")), {})
+    return {key: value for key, value in gpu.items() if value is not None}
