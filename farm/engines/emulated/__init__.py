@@ -5,7 +5,7 @@
 It listens when its emulated start is over, like SGLang, and then answers `/health`, `/health_generate`, `/server_info`,
 `/tokenize`, `/detokenize`, `/flush_cache` and `/generate`. No model is read. How long things take is in `model.py`,
 what answers look like in `draws.py`, and both are fitted to the published figures of Ling-3.0-flash on one DGX Spark:
-`python -m farm.engines.emulated.model` prints how well.
+`python -m farm.engines.emulated.published` prints how well.
 
 Time. `--emulation-speed S` makes everything happen S times as fast as on the emulated machine; with
 `--emulation-start-speed T` the start alone has a speed of its own. Every time that the

@@ -13,7 +13,7 @@ The efficiencies are fitted to the figures published for one DGX Spark (see `pub
   cut at 512 tokens. What a sampled round costs beyond a greedy one of the same text is `SAMPLED_ROUND_S`.
 - `USED_EXPERTS`, how many experts a prompt of one kind spreads over, follows from the time to the first token.
 
-Run `python -m farm.engines.emulated.model` for the published table beside the modelled one.
+Run `python -m farm.engines.emulated.published` for the published table beside the modelled one.
 """
 
 from __future__ import annotations
@@ -162,9 +162,3 @@ def _head_s(setup: Setup) -> float:
 
 def _kv_s(layers: int) -> float:
     return _seconds(layers * shapes.KV_OF_TOKEN, KV_CACHE)
-
-
-if __name__ == "__main__":
-    from farm.engines.emulated.published import main
-
-    main()

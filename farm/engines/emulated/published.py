@@ -1,4 +1,4 @@
-"""The published table beside the modelled one: `python -m farm.engines.emulated.model`."""
+"""The published table beside the modelled one: `python -m farm.engines.emulated.published`."""
 
 from __future__ import annotations
 
@@ -165,3 +165,7 @@ def main() -> None:
     print(f"{'':44}{'published':>12}{'modelled':>12}{'error %':>9}")
     for row in rows():
         print(f"{row.name:44}{row.published:12.4g}{row.modelled:12.4g}{row.error_pct:9.2f}")
+
+
+if __name__ == "__main__":
+    main()
