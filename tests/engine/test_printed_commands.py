@@ -6,6 +6,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
 import yaml
 from support import REPOSITORY, free_port, run_sweep
 
@@ -43,6 +44,7 @@ def test_a_printed_line_is_what_starts(cpu_engine, farm_home):
     assert not (farm_home / "results").exists()
 
 
+@pytest.mark.engine
 def test_a_printed_emulated_engine_starts(tmp_path, farm_home):
     sweep = {
         "name": "pasted",
