@@ -178,7 +178,7 @@ class Facts:
     evidence: Evidence
     startup: StartTimes = StartTimes()
     versions: Mapping[str, str] = field(default_factory=dict)
-    hardware: Mapping[str, Any] = field(default_factory=dict)
+    hardware: Mapping[str, str] = field(default_factory=dict)
     server_info: Mapping[str, Any] = field(default_factory=dict)
 
 

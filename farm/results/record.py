@@ -39,7 +39,7 @@ class Record:
     repeat: int
     node: str
     engine_id: str
-    engine_kind: str  # sglang | emulated
+    engine_kind: str  # sglang | emulated, or the name of another engine
     label: str | None  # emulated | dummy-weights | demo-model
     started_at: datetime  # UTC, wall clock: for display, never for durations
     sequence: int  # position among the measured requests of its engine, from 0

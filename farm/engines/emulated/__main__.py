@@ -84,7 +84,7 @@ def _engine(
     if is_on(environment, "SGLANG_EXPOSE_OWN_ENV_VARS"):
         exposed = {name: value for name, value in environment.items() if name.startswith("SGLANG_")}
     info = partial(
-        _info,
+        replies.server_info,
         args,
         launch_command=shlex.join(["python", "-m", "farm.engines.emulated", *argv]),
         startup_time=started.report(),
@@ -94,10 +94,6 @@ def _engine(
     log = environment.get("FARM_EMULATION_REQUEST_LOG")
     request_log = open(log, "a", encoding="utf-8", buffering=1) if log else None  # noqa: SIM115 - open until the end
     return Engine(args, setup, faults, answers, info, request_log)
-
-
-def _info(args: dict[str, Any], totals: replies.Totals, **fixed: Any) -> dict[str, Any]:
-    return replies.server_info(args, totals=totals, **fixed)
 
 
 async def _serve(engine: Engine, args: Mapping[str, Any], *, refuses_to_end: bool) -> None:

@@ -41,12 +41,12 @@ class Totals:
 
 def server_info(
     args: Mapping[str, Any],
+    totals: Totals,
     *,
     launch_command: str,
     startup_time: Mapping[str, Any],
     slow_clock: float,
     env_vars: Mapping[str, str] | None,
-    totals: Totals,
 ) -> dict[str, Any]:
     """The whole of `/server_info`."""
     state: dict[str, Any] = {

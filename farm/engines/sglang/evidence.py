@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from farm.spec.optimisations import FP8_HEAD_VARIABLE, Seen
 
 # Drafts that are never accepted give exactly 1; the weakest published workload gives above 2.
@@ -46,6 +48,41 @@ class Probe:
         return self.tokens / self.rounds if self.rounds else None
 
 
+class _Written(BaseModel):
+    """What the plug-in wrote, as far as the gate reads it; it may write more."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class _Head(_Written):
+    class_name: str = Field(alias="class")
+    method: str | None
+    dtype: str | None
+    fp32_output: bool
+
+
+class _Experts(_Written):
+    backend: str | None
+
+
+class _Model(_Written):
+    role: str
+    class_name: str = Field(alias="class")
+    lm_head: _Head | None
+    shares_target_head: bool | None
+    moe: list[_Experts]
+
+
+class _Drafting(_Written):
+    steps: int | None = None
+    draft_tokens: int | None = None
+
+
+class _Process(_Written):
+    models: list[_Model] = []
+    speculation: _Drafting | None = None
+
+
 def read_processes(folder: Path) -> list[dict[str, Any]]:
     """The evidence of each process of an engine; a file that cannot be read is none."""
     found = []
@@ -70,7 +107,7 @@ def mismatches(
         server_info: the engine's resolved arguments; empty for an engine that did not get that far.
         probe: figures of a short generation; None for an engine that did not get that far.
     """
-    found = _from_processes(seen, processes)
+    found = _from_processes(seen, [_Process.model_validate(process) for process in processes])
     if server_info:
         found += _from_server_info(seen, server_info)
     if probe is not None:
@@ -78,7 +115,7 @@ def mismatches(
     return list(dict.fromkeys(found))
 
 
-def _from_processes(seen: Seen, processes: Sequence[Mapping[str, Any]]) -> list[str]:
+def _from_processes(seen: Seen, processes: Sequence[_Process]) -> list[str]:
     if not processes:
         if seen.head == "fp8":
             return [
@@ -86,59 +123,58 @@ def _from_processes(seen: Seen, processes: Sequence[Mapping[str, Any]]) -> list[
                 f"{FP8_HEAD_VARIABLE}; {INSTALL}"
             ]
         return []
-    schedulers = [process for process in processes if process.get("models")]
+    schedulers = [process for process in processes if process.models]
     if not schedulers:
         return ["no process wrote evidence of a model"]
     found = []
     for process in schedulers:
-        targets = [model for model in process["models"] if model["role"] == "target"]
-        drafts = [model for model in process["models"] if model["role"] == "draft"]
+        targets = [model for model in process.models if model.role == "target"]
+        drafts = [model for model in process.models if model.role == "draft"]
         for model in targets:
             found += _wrong_experts(seen, model) + _wrong_head(seen, model)
-        found += _wrong_drafts(seen, process.get("speculation"), drafts)
+        found += _wrong_drafts(seen, process.speculation, drafts)
     return found
 
 
-def _wrong_experts(seen: Seen, model: Mapping[str, Any]) -> list[str]:
+def _wrong_experts(seen: Seen, model: _Model) -> list[str]:
     if seen.moe_backend is None:
         return []
-    running = sorted({str(layers["backend"]) for layers in model["moe"]})
+    running = sorted({str(layers.backend) for layers in model.moe})
     if running == [seen.moe_backend]:
         return []
     what = f"on {', '.join(running)}" if running else "in no MoE layer"
     return [f"MoE backend {seen.moe_backend} is asked for and the experts run {what}"]
 
 
-def _wrong_head(seen: Seen, model: Mapping[str, Any]) -> list[str]:
-    head = model["lm_head"]
-    if head is None or head["class"] == "PPMissingLayer":  # a rank of a pipeline without a head
+def _wrong_head(seen: Seen, model: _Model) -> list[str]:
+    head = model.lm_head
+    if head is None or head.class_name == "PPMissingLayer":  # a rank of a pipeline without a head
         return []
-    runs_fp8 = head["dtype"] == "float8_e4m3fn" and head["method"] == _FP8_METHOD
-    is_what = f"the LM head is {head['dtype']} with {head['method']}" + ", FP32 output" * head["fp32_output"]
+    runs_fp8 = head.dtype == "float8_e4m3fn" and head.method == _FP8_METHOD
+    is_what = f"the LM head is {head.dtype} with {head.method}" + ", FP32 output" * head.fp32_output
     if seen.head == "fp8" and not runs_fp8:
         return [f"an FP8 LM head is asked for and {is_what}"]
-    if seen.head == "fp32-output" and (runs_fp8 or not head["fp32_output"]):
+    if seen.head == "fp32-output" and (runs_fp8 or not head.fp32_output):
         return [f"an LM head with FP32 output is asked for and {is_what}"]
     if seen.head is None and runs_fp8:
         return [f"no FP8 LM head is asked for and {is_what}"]
     return []
 
 
-def _wrong_drafts(seen: Seen, speculation: Mapping[str, Any] | None, drafts: Sequence[Mapping[str, Any]]) -> list[str]:
+def _wrong_drafts(seen: Seen, speculation: _Drafting | None, drafts: Sequence[_Model]) -> list[str]:
     if seen.speculation is None:
         return [] if speculation is None else ["no speculation is asked for and a draft worker runs"]
     if speculation is None and not drafts:
         return [f"speculation {seen.speculation} is asked for and no draft worker runs"]
     found = []
     if speculation is not None:
-        found += _wrong_counts(seen, speculation.get("steps"), speculation.get("draft_tokens"))
+        found += _wrong_counts(seen, speculation.steps, speculation.draft_tokens)
     if seen.shared_head:
-        found += [
-            f"the draft {draft['class']} does not share the target's LM head: it reads "
-            f"{(draft['lm_head'] or {}).get('dtype')} weights with {(draft['lm_head'] or {}).get('method')}"
-            for draft in drafts
-            if not draft["shares_target_head"]
-        ]
+        for draft in drafts:
+            if not draft.shares_target_head:
+                head = draft.lm_head
+                reads = f"{head.dtype if head else None} weights with {head.method if head else None}"
+                found.append(f"the draft {draft.class_name} does not share the target's LM head: it reads {reads}")
     return found
 
 

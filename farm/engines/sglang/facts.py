@@ -57,7 +57,7 @@ def versions_in(evidence: Evidence) -> dict[str, str]:
     return versions
 
 
-def hardware_in(evidence: Evidence) -> dict[str, Any]:
+def hardware_in(evidence: Evidence) -> dict[str, str]:
     """The GPU as the engine's own processes saw it; empty where unknown."""
-    gpu: dict[str, Any] = next((process["gpu"] for process in evidence.processes if process.get("gpu")), {})
-    return {key: value for key, value in gpu.items() if value is not None}
+    gpus = (process["gpu"] for process in evidence.processes if process.get("gpu"))
+    return {key: value for key, value in next(gpus, {}).items() if value is not None}

@@ -5,13 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
 
 from farm.engines.sglang.requirements import missing_draft_layer, missing_drafter, missing_packages
 from farm.node.preflight.check import FAIL, OK, WARN, Check, judged, not_applicable
 from farm.node.preflight.view import NO_GPU, Node
 from farm.node.preflight.weights import weights_bytes, weights_problem
 from farm.spec.optimisations import must_be_seen
+
+_SCRIPT: Final = Path(__file__).with_name("inside.py")
+
+
+class Inside(BaseModel):
+    """What `inside.py` prints; errors of imports and what torch sees only where it was to import them."""
+
+    python: str
+    installed: dict[str, str]
+    plugins: list[str]
+    sgl_kernel_error: str | None = None
+    torch_error: str | None = None
+    torch_cuda: str | None = None
+    gpu: str | None = None
 
 
 def interpreter(node: Node, *, imports: bool) -> Iterator[Check]:
@@ -28,13 +45,13 @@ def interpreter(node: Node, *, imports: bool) -> Iterator[Check]:
         yield Check("engine interpreter", OK, node.python)
         yield not_applicable("engine packages", node.no_sglang)
         return
-    inside, error = node.ask_engine("inside.py", *(["--import"] if imports and node.on_gpu else []))
-    if error is not None:
-        yield Check("engine interpreter", FAIL, f"{node.python} does not run: {error}", build)
+    inside = node.ask_engine(_SCRIPT, Inside, *(["--import"] if imports and node.on_gpu else []))
+    if isinstance(inside, str):
+        yield Check("engine interpreter", FAIL, f"{node.python} does not run: {inside}", build)
         return
-    yield Check("engine interpreter", OK, f"{node.python}, Python {inside['python']}")
-    yield packages(node, inside["installed"], build)
-    yield plugin(node, inside["plugins"])
+    yield Check("engine interpreter", OK, f"{node.python}, Python {inside.python}")
+    yield packages(node, inside.installed, build)
+    yield plugin(node, inside.plugins)
     if imports:
         yield from _imports(node, inside)
 
@@ -70,15 +87,15 @@ def plugin(node: Node, plugins: list[str]) -> Check:
     return Check(name, WARN, "it is not installed: an engine then gives no evidence of its own", do)
 
 
-def _imports(node: Node, inside: Mapping[str, Any]) -> Iterator[Check]:
+def _imports(node: Node, inside: Inside) -> Iterator[Check]:
     if not node.on_gpu:
         yield not_applicable("sgl_kernel", NO_GPU)
         yield not_applicable("torch", NO_GPU)
         return
-    error = inside["sgl_kernel_error"]
-    yield judged("sgl_kernel", "imports", error, "reinstall sglang-kernel for this machine's CUDA and architecture")
-    problem = inside["torch_error"] or (None if inside.get("gpu") else "torch sees no GPU")
-    found = f"for CUDA {inside.get('torch_cuda')}, sees {inside.get('gpu')}"
+    again = "reinstall sglang-kernel for this machine's CUDA and architecture"
+    yield judged("sgl_kernel", "imports", inside.sgl_kernel_error, again)
+    problem = inside.torch_error or (None if inside.gpu else "torch sees no GPU")
+    found = f"for CUDA {inside.torch_cuda}, sees {inside.gpu}"
     yield judged("torch", found, problem, "install a torch whose CUDA the driver runs")
 
 

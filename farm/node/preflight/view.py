@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
+
+from pydantic import BaseModel
 
 from farm.engines.base import Engine, model_of, python_of
 from farm.engines.nvml import Gpu, find_gpu
@@ -22,6 +23,7 @@ GIB: Final = 1 << 30
 NO_GPU: Final = "the engine runs on the CPU"
 NO_GPU_FOUND: Final = "no GPU was found"
 TIMEOUT_S: Final = 180.0
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,11 @@ class Node:
         return Path(path) if is_folder else find_in_cache(path, self.environment)
 
     def ask_engine(
-        self, source: str, *arguments: str, timeout_s: float = TIMEOUT_S
-    ) -> tuple[dict[str, Any], str | None]:
-        """Run one of this package's scripts in the engine's interpreter: what it printed, or why it failed."""
-        text = Path(__file__).with_name(source).read_text(encoding="utf-8")
+        self, source: Path, answer: type[Answer], *arguments: str, timeout_s: float = TIMEOUT_S
+    ) -> Answer | str:
+        """Run a script in the engine's interpreter: the `answer` that it printed as JSON, or in words why there is
+        none."""
+        text = source.read_text(encoding="utf-8")
         try:
             done = subprocess.run(
                 [self.python, "-c", text, *arguments],
@@ -87,9 +90,8 @@ class Node:
                 cwd="/",
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return {}, f"{type(error).__name__}: {error}"[:300]
+            return f"{type(error).__name__}: {error}"[:300]
         try:
-            answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            return answer.model_validate_json(done.stdout.splitlines()[-1])
         except (ValueError, IndexError):
-            return {}, (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]
-        return answer, None
+            return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]
