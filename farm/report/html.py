@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from farm.compare.advice import against_baseline, choice
 from farm.compare.caveats import EXCLUDE
 from farm.compare.metrics import checked
 from farm.compare.model import (
@@ -18,7 +19,7 @@ from farm.compare.model import (
     VariantFigures,
     WorkloadComparison,
 )
-from farm.compare.words import change, change_parts, p_value, percent, ratio, ratio_parts
+from farm.compare.words import change, change_parts, p_value, percent, points, ratio, ratio_parts
 from farm.report import cells, flips, plots
 from farm.report.columns import VARIANT_COLUMNS, Variant
 from farm.text import for_html, one_line
@@ -26,19 +27,31 @@ from farm.text import for_html, one_line
 _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; max-width: 62rem; margin: 1.5rem auto;
-  padding: 0 1rem; }
+  padding: 0 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.05rem; font-weight: 600; margin: 0 0 .4rem; padding-bottom: .4rem; border-bottom: 2px solid #111; }
+h2 { font-size: 1.25rem; margin: 2rem 0 .5rem; }
+h3 { font-size: 1.02rem; margin: 1.2rem 0 .3rem; }
+nav { font-size: 13px; margin: .2rem 0 1rem; }
+nav a { margin-right: 1rem; color: #0a5a9c; }
+.wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: .6rem 0 1rem; font-size: 13px; }
 th, td { border-bottom: 1px solid #bbb; padding: .25rem .55rem; text-align: right; vertical-align: top; }
 .w { text-align: left; }
 td { white-space: nowrap; }
 small { color: #444; }
-.mark { border: 2px solid #000; background: #ffe08a; padding: .4rem .7rem; font-weight: bold; }
-.do li { font-weight: 600; }
+.do { font-size: 1.08rem; padding-left: 1.1rem; }
+.cards { display: flex; flex-wrap: wrap; gap: .7rem; margin: .5rem 0; }
+.card { flex: 1 1 12rem; border: 1px solid #ccc; border-radius: 6px; padding: .5rem .8rem; }
+.card b { display: block; font-size: 1.6rem; line-height: 1.25; }
+.card span { color: #444; font-size: 13px; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; border: 1px solid #ccc; padding: .5rem;
   max-height: 24rem; overflow: auto; }
+dt { font-weight: 600; }
 img { max-width: 100%; min-width: 36rem; height: auto; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: .8rem; }
-@media print { pre { max-height: none; } h2 { break-before: page; } table, img { break-inside: avoid; } }
+@media (max-width: 30rem) { .pair { grid-template-columns: 1fr; } body { margin: .8rem auto; } }
+@media print { pre { max-height: none; } nav { display: none; } .wide { overflow: visible; } img { min-width: 0; }
+  .page { break-before: page; } table, img, .card { break-inside: avoid; } }
 """
 
 
@@ -51,17 +64,19 @@ def render(
     """The report. `texts` fetches output texts by item id where the records do not hold them."""
     answers = _answers(records, comparison.slow_records)
     title = cells.header(comparison)
-    body = [f"<h1>{for_html(title)}</h1>", _mark(comparison)]
-    for name in comparison.workloads:
-        body.append(_first_table(comparison, name))
+    names = list(comparison.workloads)
+    body = [f"<h1>{for_html(title)}</h1>", _contents(comparison)]
+    body.append(_section("What to do", comparison.advice, "do", "do"))
+    body += [_in_short(comparison, name) for name in names]
+    body.append('<h2 class="page" id="figures">All variants</h2>')
+    body += [_first_table(comparison, name) for name in names]
     body += [
-        _section("What to do", comparison.advice, "do"),
-        _section("Why", comparison.why),
-        _section("Warnings", comparison.warnings),
+        _section("Why", comparison.why, anchor="why"),
+        _section("Warnings", comparison.warnings, anchor="warnings"),
         _published(comparison),
     ]
-    for name in comparison.workloads:
-        body.append(_workload(comparison, name, answers))
+    for place, name in enumerate(names):
+        body.append(_workload(comparison, name, answers, f"workload-{place}"))
         body.append(_flips(comparison, name, answers, items, texts or _texts_of(records)))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{for_html(title)}</title>\n'
@@ -93,16 +108,52 @@ def _texts_of(records: pd.DataFrame) -> flips.Texts:
     return fetch
 
 
-def _mark(comparison: Comparison) -> str:
-    mark = cells.mark(comparison)
-    return f'<p class="mark">{for_html(mark)}</p>' if mark else ""
+def _contents(comparison: Comparison) -> str:
+    links = [("do", "What to do"), ("figures", "All variants"), ("why", "Why"), ("warnings", "Warnings")]
+    told = {"do": comparison.advice, "why": comparison.why, "warnings": comparison.warnings}
+    links = [(anchor, name) for anchor, name in links if told.get(anchor, True)]
+    links += [(f"workload-{place}", f"{name} in full") for place, name in enumerate(comparison.workloads)]
+    return "<nav>" + "".join(f'<a href="#{anchor}">{for_html(name)}</a>' for anchor, name in links) + "</nav>"
 
 
-def _section(title: str, lines: Sequence[str], style: str = "") -> str:
+def _in_short(comparison: Comparison, name: str) -> str:
+    """What carries the decision on one workload: three figures, and the ratios of all contrasts."""
+    paired = [one for one in comparison.workloads[name].contrasts if one.pairs]
+    if not paired:
+        return ""
+    return (
+        f"<h2>{for_html(cells.workload_title(comparison, name))}</h2>"
+        + _cards(comparison, name)
+        + _image("Ratios with their 95 % intervals", plots.forest(paired, cells.mark(comparison)))
+    )
+
+
+def _cards(comparison: Comparison, name: str) -> str:
+    """Speed, latency and accuracy of the variant that the decision is about."""
+    contrasts = against_baseline(comparison, name)
+    if not contrasts:
+        return ""
+    chosen = choice(comparison, name) or contrasts[0].variant
+    found = next(one for one in contrasts if one.variant == chosen)
+    cards = [("decode throughput", *ratio_parts(found.throughput_ratio))]
+    cards.append(("mean latency", *change_parts(found.mean_latency_change)))
+    if found.accuracy:
+        cards.append(("accuracy", found.accuracy.verdict, points(found.accuracy)))
+    shown = "".join(
+        f'<div class="card"><span>{for_html(what)}</span><b>{for_html(figure or "-")}</b>'
+        f"<span>{for_html(sure)}</span></div>"
+        for what, figure, sure in cards
+    )
+    about = f"{found.variant} over {found.against}, {found.pairs:,} paired items; 95 % intervals in brackets"
+    return f'<p>{for_html(about)}</p><div class="cards">{shown}</div>'
+
+
+def _section(title: str, lines: Sequence[str], style: str = "", anchor: str = "") -> str:
     if not lines:
         return ""
     listed = "".join(f"<li>{for_html(line)}</li>" for line in lines)
-    return f'<h3>{title}</h3><ul class="{style}">{listed}</ul>'
+    place = f' id="{anchor}"' if anchor else ""
+    return f'<h3{place}>{title}</h3><ul class="{style}">{listed}</ul>'
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
@@ -115,7 +166,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) 
         + "</tr>"
         for row in rows
     )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
 
 
 def _cell(text: str) -> str:
@@ -139,11 +190,11 @@ def _published(comparison: Comparison) -> str:
     return "<h3>Published figures beside the measured ones</h3>" + _table(heads, rows, words=3)
 
 
-def _workload(comparison: Comparison, name: str, answers: pd.DataFrame) -> str:
+def _workload(comparison: Comparison, name: str, answers: pd.DataFrame, anchor: str) -> str:
     workload = comparison.workloads[name]
     own = answers[(answers["workload"] == name).to_numpy()]
     parts = [
-        f"<h2>{for_html(cells.workload_title(comparison, name))}</h2>",
+        f'<h2 class="page" id="{anchor}">{for_html(cells.workload_title(comparison, name))}</h2>',
         "<h3>Figures, each with its 95 % interval</h3>",
         _figures(workload.variants),
         "<h3>Contrasts</h3>",
@@ -211,10 +262,7 @@ def _effects(effects: Sequence[EffectEstimate]) -> str:
 
 def _plots(workload: WorkloadComparison, answers: pd.DataFrame, mark: str) -> list[str]:
     variants = list(workload.variants)
-    paired = [c for c in workload.contrasts if c.pairs]
     out = []
-    if paired:
-        out.append(_image("Ratios with their 95 % intervals", plots.forest(paired, mark)))
     if len(answers):
         out.append(
             _image("Latency: share of answers within it", plots.ecdf(answers, variants, "latency_s", "seconds", mark))
@@ -232,7 +280,8 @@ def _plots(workload: WorkloadComparison, answers: pd.DataFrame, mark: str) -> li
 
 def _image(title: str, svg: str) -> str:
     data = base64.b64encode(svg.encode()).decode()
-    return f'<h3>{for_html(title)}</h3><img alt="{for_html(title)}" src="data:image/svg+xml;base64,{data}">'
+    image = f'<img alt="{for_html(title)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<h3>{for_html(title)}</h3><div class="wide">{image}</div>'
 
 
 def _flips(

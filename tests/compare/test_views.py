@@ -62,7 +62,7 @@ def test_report_is_whole_and_holds_no_foreign_markup():
     assert not page.seen & {"script", "iframe", "object", "link", "onload", "onerror"}
     assert "\x1b" not in html
     assert "\u202e" not in html
-    assert not re.search(r"""(src|href)=["'](?!data:)""", html)
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", html)
     text = "".join(page.text)
     assert 'Why? <script>alert("x")</script>' in text
     assert text.count("the end") >= 2  # both answers to the question that flipped
@@ -171,3 +171,19 @@ def test_escapes():
     assert for_html("<a href='x'>&") == "&lt;a href=&#x27;x&#x27;&gt;&amp;"
     assert for_markdown("a|b\n<i>*c*") == "a\\|b &lt;i>\\*c\\*"
     assert [for_csv(text) for text in ("=1", "+1", "-1", "@x", "1-1")] == ["'=1", "'+1", "'-1", "'@x", "1-1"]
+
+
+def test_the_first_screen_holds_the_decision_and_the_figures_that_carry_it():
+    records = nasty_sweep()
+    comparison = compare(records)
+    page = report.render(comparison, records)
+    found = comparison.workloads["gsm8k"].contrasts[0]
+    first, rest = page.split('id="figures"')
+    assert for_html(comparison.advice[0]) in first
+    assert f"<b>{found.throughput_ratio.value:.2f}" in first
+    assert f"<b>{found.accuracy.verdict}</b>" in first
+    assert re.findall(r'<img alt="([^"]*)"', first) == ["Ratios with their 95 % intervals"]
+    assert "<table" not in first
+    targets = set(re.findall(r' id="([^"]+)"', page))
+    assert set(re.findall(r'href="#([^"]+)"', first)) <= targets
+    assert for_html(comparison.why[0]) in rest
