@@ -20,14 +20,14 @@ class Simulation:
         self.schedule, self.answer_of, self.start_s, self.trouble = schedule, answer_of, start_s, trouble
         self.now_s = self.end_s = self.cells_s = self.starts_s = 0.0
         self.starts = 0
-        self.asked, self.recorded, self.predictions = Counter(), Counter(), []
+        self.requested, self.recorded, self.predictions = Counter(), Counter(), []
         self.events, self.number = [], itertools.count()
         self.life = Counter()
         self.queue, self.running, self.finishing = {}, {}, set()
         self.known = set()
         self.slots = len(slots) or len(schedule.present())
-        for place, slot in enumerate(slots):
-            if trouble and place and trouble.random() < 0.3:
+        for index, slot in enumerate(slots):
+            if trouble and index and trouble.random() < 0.3:
                 self.at(trouble.uniform(0, 200), self.join, slot)
             else:
                 self.schedule.joined(slot)
@@ -69,8 +69,8 @@ class Simulation:
         if life != self.life[slot]:
             return
         if self.trouble and self.trouble.random() < 0.15:
-            self.schedule.failed(slot, hopeless=False)
-            self.schedule._barred.clear()  # bad luck, not the variant's fault: it may be tried for ever
+            self.schedule.failed(slot, not_retryable=False)
+            self.schedule._excluded.clear()  # bad luck, not the variant's fault: it may be tried for ever
             self.end(slot, life)
             return
         if (slot, variant) not in self.known:
@@ -86,7 +86,7 @@ class Simulation:
         while self.queue[slot] and len(self.running[slot]) < self.schedule.concurrency:
             cell = self.queue[slot].pop(0)
             self.running[slot].add(cell)
-            self.asked[cell] += 1
+            self.requested[cell] += 1
             tokens, took_s = self.answer_of(cell)
             if self.trouble and self.trouble.random() < 0.02 and len(self.schedule.present()) > 1:
                 self.at(took_s / 2, self.die, slot, self.life[slot])

@@ -17,10 +17,18 @@ from farm.engines.sglang.requirements import (
     missing_packages,
     wrong_architecture,
 )
-from farm.spec.optimisations import CATALOGUE, FACTORIAL, LADDER, Needs, catalogue_parts, compose, must_be_seen
+from farm.spec.optimisations import (
+    CATALOGUE,
+    FACTORIAL,
+    LADDER,
+    Needs,
+    catalogue_optimisations,
+    compose,
+    expected_state,
+)
 
-FULL = compose(catalogue_parts("humming+fp8-head+nextn"))
-SEEN = must_be_seen(FULL.args, FULL.env)
+FULL = compose(catalogue_optimisations("humming+fp8-head+nextn"))
+SEEN = expected_state(FULL.args, FULL.env)
 FP8 = {"class": "ParallelLMHead", "method": "Fp8HeadMethod", "dtype": "float8_e4m3fn", "fp32_output": False}
 BF16 = {"class": "ParallelLMHead", "method": "UnquantizedEmbeddingMethod", "dtype": "bfloat16", "fp32_output": False}
 EXPERTS = [{"class": "FusedMoE", "method": "Mxfp4HummingMoEMethod", "backend": "humming", "layers": 40}]
@@ -42,7 +50,7 @@ INFO = {
     "speculative_num_steps": 3,
     "speculative_num_draft_tokens": 4,
 }
-PROBE = Probe(asked=64, tokens=64, rounds=22, round_s=0.01)
+PROBE = Probe(requested=64, tokens=64, rounds=22, round_s=0.01)
 
 
 def changed(path, value):
@@ -105,21 +113,21 @@ def test_each_mismatch_in_the_probe_is_told(probe, reason):
 
 
 def test_settings_that_nobody_asked_for_are_told():
-    plain = must_be_seen({}, {})
+    plain = expected_state({}, {})
     reasons = "; ".join(mismatches(plain, PROCESSES, INFO, PROBE))
     for reason in ("no FP8 LM head is asked for", "a draft worker runs", "resolved EAGLE", "answered in verify rounds"):
         assert reason in reasons
-    wants_fp32 = must_be_seen({"enable-fp32-lm-head": True}, {})
+    wants_fp32 = expected_state({"enable-fp32-lm-head": True}, {})
     assert "an LM head with FP32 output is asked for" in "; ".join(mismatches(wants_fp32, PROCESSES, {}, None))
 
 
 def test_without_the_plugin_the_resolved_arguments_must_do():
     baseline = compose(["baseline"])
     info = {"moe_runner_backend": "flashinfer_mxfp4", "enable_fp32_lm_head": True, "speculative_algorithm": None}
-    assert mismatches(must_be_seen(baseline.args, baseline.env), [], info, Probe(64, 64, None, 0.01)) == []
+    assert mismatches(expected_state(baseline.args, baseline.env), [], info, Probe(64, 64, None, 0.01)) == []
     nextn = compose(["baseline", "nextn"])
     spec = info | {"speculative_algorithm": "EAGLE"}
-    assert mismatches(must_be_seen(nextn.args, nextn.env), [], spec, PROBE) == []
+    assert mismatches(expected_state(nextn.args, nextn.env), [], spec, PROBE) == []
     assert "install-plugin.sh" in "; ".join(mismatches(SEEN, [], INFO, PROBE))
 
 
@@ -133,12 +141,12 @@ def test_unreadable_evidence_is_no_evidence(tmp_path):
 
 @pytest.mark.parametrize("variant", sorted({*LADDER, *FACTORIAL}))
 def test_what_every_shipped_variant_must_show(variant):
-    settings = compose(catalogue_parts(variant))
-    seen = must_be_seen(settings.args, settings.env)
-    assert seen.moe_backend == ("humming" if "humming" in variant else "flashinfer_mxfp4")
-    assert seen.head == ("fp8" if "fp8-head" in variant else "fp32-output")
-    assert seen.speculation == ("NEXTN" if "nextn" in variant else None)
-    assert seen.shared_head == ("fp8-head" in variant and "nextn" in variant)
+    settings = compose(catalogue_optimisations(variant))
+    expected = expected_state(settings.args, settings.env)
+    assert expected.moe_backend == ("humming" if "humming" in variant else "flashinfer_mxfp4")
+    assert expected.head == ("fp8" if "fp8-head" in variant else "fp32-output")
+    assert expected.speculation == ("NEXTN" if "nextn" in variant else None)
+    assert expected.shared_head == ("fp8-head" in variant and "nextn" in variant)
 
 
 SPARK = Gpu("NVIDIA GB10", (12, 1), None, None)

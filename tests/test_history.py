@@ -38,7 +38,7 @@ def test_without_earlier_sweeps_the_published_figures_count(sweep, tmp_path):
 def write_earlier(folder, items):
     """The results of a sweep that asked the same questions of one other variant: every second answer is a long one."""
     folder.mkdir(parents=True)
-    tokens = [100 + 400 * (place % 2) for place in range(len(items))]
+    tokens = [100 + 400 * (index % 2) for index in range(len(items))]
     rows = {
         "variant": "marlin",
         "workload": "maths",

@@ -12,7 +12,7 @@ from farm.engines.base import Phase
 
 
 @pytest.fixture
-def told(monkeypatch):
+def reported(monkeypatch):
     """Progress over four cells that shows its line at every tick, and what it has printed so far."""
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     out = io.StringIO()
@@ -20,8 +20,8 @@ def told(monkeypatch):
         yield shown, lambda: out.getvalue().splitlines()
 
 
-def test_a_start_says_phase_elapsed_and_expected_once_for_each_phase(told):
-    shown, lines = told
+def test_a_start_says_phase_elapsed_and_expected_once_for_each_phase(reported):
+    shown, lines = reported
     for share, elapsed_s in ((None, 3), (0.1, 130), (0.5, 300)):
         shown.starting("one", "baseline", Phase("loading weights", share), elapsed_s, 480)
     shown.starting("one", "baseline", Phase("capturing graphs"), 400, 480)
@@ -34,8 +34,8 @@ def test_a_start_says_phase_elapsed_and_expected_once_for_each_phase(told):
     assert lines()[-1] == "0 / 4 cells answered, expected end not known yet, one baseline: warming up, 50% (8 min)"
 
 
-def test_an_unchanged_line_is_not_printed_again(told):
-    shown, lines = told
+def test_an_unchanged_line_is_not_printed_again(reported):
+    shown, lines = reported
     shown.doing("one", "baseline: measuring")
     for _ in range(3):
         shown.doing("one", "baseline: measuring")

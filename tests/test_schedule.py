@@ -16,8 +16,8 @@ def ask(variants=2, items=10):
     return CellGrid(tuple(f"v{i}" for i in range(variants)), {"w": tuple(f"q{i}" for i in range(items))}, {"w": 1})
 
 
-def schedule(asked, *slots, answered=None, **settings):
-    made = Schedule(asked, "crossover", Costs(prior_start_s=10), answered or {}, **settings)
+def schedule(requested, *slots, answered=None, **settings):
+    made = Schedule(requested, "crossover", Costs(prior_start_s=10), answered or {}, **settings)
     for slot in slots:
         made.joined(slot)
     made.refresh(0.0)
@@ -86,7 +86,7 @@ def test_an_engine_that_starts_and_never_answers_is_not_started_for_ever():
     for _ in range(2):
         assert isinstance(made.order("a", 0.0), Start)
         made.started("a", 1.0)
-        made.failed("a", hopeless=False)
+        made.failed("a", not_retryable=False)
         made.ended("a")
         made.refresh(0.0)
     assert made.order("a", 0.0) is None
@@ -99,16 +99,16 @@ def test_a_cell_that_is_asked_alone_is_charged_alone():
     made.started("a", 1.0)
     made.lost("a")
     made.refresh(1.0)
-    told = made.order("b", 1.0, horizon_s=1e9).tried
-    assert told == dict.fromkeys(cells[:3], 1)
+    reported = made.order("b", 1.0, horizon_s=1e9).attempts
+    assert reported == dict.fromkeys(cells[:3], 1)
     made.started("b", 1.0)
     for cell in cells[3:]:
         answer(made, "b", cell)
     made.lost("b")
     made.joined("c")
     made.refresh(2.0)
-    (first, *_) = told
-    assert made.order("c", 2.0, horizon_s=1e9).tried == told | {first: 2}
+    (first, *_) = reported
+    assert made.order("c", 2.0, horizon_s=1e9).attempts == reported | {first: 2}
 
 
 def test_the_attempt_that_a_lost_slot_or_stint_had_begun_is_told_to_the_next():
@@ -118,12 +118,12 @@ def test_the_attempt_that_a_lost_slot_or_stint_had_begun_is_told_to_the_next():
     made.lost("a")
     made.refresh(1.0)
     order = made.order("b", 1.0, horizon_s=1e9)
-    assert order.tried == {cells[0]: 1}
+    assert order.attempts == {cells[0]: 1}
     made.started("b", 1.0)
-    made.failed("b", hopeless=False, tried={cells[0]: 2})
+    made.failed("b", not_retryable=False, attempts={cells[0]: 2})
     made.ended("b")
     made.refresh(2.0)
-    assert made.order("b", 2.0, horizon_s=1e9).tried == {cells[0]: 2}
+    assert made.order("b", 2.0, horizon_s=1e9).attempts == {cells[0]: 2}
     answer(made, "b", cells[0])
     made.lost("b")
     made.joined("b")
@@ -136,14 +136,14 @@ def test_a_slot_lost_while_its_engine_started_had_begun_no_attempt():
     made.order("a", 0.0)
     made.lost("a")
     made.refresh(1.0)
-    assert made.order("b", 1.0, horizon_s=1e9).tried == {}
+    assert made.order("b", 1.0, horizon_s=1e9).attempts == {}
 
 
 def test_a_variant_is_tried_twice_and_then_no_more_on_that_slot():
     made = schedule(ask(1, 2), "a")
     for _ in range(2):
         assert isinstance(made.order("a", 0.0), Start)
-        assert made.failed("a", hopeless=False) is None
+        assert made.failed("a", not_retryable=False) is None
         made.ended("a")
         made.refresh(0.0)
     assert made.order("a", 0.0) is None
@@ -156,7 +156,7 @@ def test_a_slot_that_fails_where_others_work_is_named():
         for slot in "ab":
             order = made.order(slot, 0.0)
             if isinstance(order, Start) and slot == "a":
-                made.failed("a", hopeless=True)
+                made.failed("a", not_retryable=True)
                 made.ended("a")
             elif isinstance(order, Start):
                 made.started("b", 1.0)
@@ -169,10 +169,10 @@ def test_a_slot_that_fails_where_others_work_is_named():
 
 
 def test_answers_of_an_earlier_submission_are_not_asked_again():
-    asked = ask(2, 3)
+    requested = ask(2, 3)
     answered = {CellKey("v0", "w", "q0", 0): "a", CellKey("v1", "w", "q0", 0): "a"}
-    done = Simulation(schedule(asked, "a", "b", answered=answered), lambda cell: (100, 1.0)).run()
-    assert done.asked == Counter(cell for cell in asked.cells() if cell.item_id != "q0")
+    done = Simulation(schedule(requested, "a", "b", answered=answered), lambda cell: (100, 1.0)).run()
+    assert done.requested == Counter(cell for cell in requested.cells() if cell.item_id != "q0")
 
 
 @settings(max_examples=60, deadline=None)
@@ -187,23 +187,23 @@ def test_answers_of_an_earlier_submission_are_not_asked_again():
 def test_whatever_happens_each_cell_is_answered_once(variants, items, slots, design, concurrency, seed):
     """Slots fail to start, die, come back and come late; as long as one is there, every cell gets its one answer."""
     draw = random.Random(seed)
-    asked = ask(variants, items)
-    made = Schedule(asked, design, Costs(prior_start_s=10), {}, concurrency)
+    requested = ask(variants, items)
+    made = Schedule(requested, design, Costs(prior_start_s=10), {}, concurrency)
     simulation = Simulation(
         made,
         lambda cell: (draw.randint(1, 400), draw.uniform(0.01, 4)),
         slots=[f"n{i}" for i in range(slots)],
         trouble=draw,
     ).run()
-    assert set(made.answered) == set(asked.cells())
-    assert simulation.recorded == Counter(asked.cells())
+    assert set(made.answered) == set(requested.cells())
+    assert simulation.recorded == Counter(requested.cells())
 
 
 def test_the_end_is_predicted_within_a_tenth_once_a_tenth_is_done():
     draw = random.Random(7)
     lengths = {f"q{i}": draw.lognormvariate(6, 0.6) for i in range(400)}
-    asked = CellGrid(("slow", "fast"), {"w": tuple(lengths)}, {"w": 1})
-    made = Schedule(asked, "crossover", Costs(prior_start_s=480, prior_cell_s={"w": 60.0}), {})
+    requested = CellGrid(("slow", "fast"), {"w": tuple(lengths)}, {"w": 1})
+    made = Schedule(requested, "crossover", Costs(prior_start_s=480, prior_cell_s={"w": 60.0}), {})
     rate_s = {"slow": 0.0277, "fast": 0.013}
 
     def answer_of(cell):

@@ -87,9 +87,9 @@ def test_two_nodes_share_a_sweep_and_keep_pairs_together(ray_cluster, sweep, far
     assert "farm.compare" in done.stdout
     assert engines_left(only_result(farm_home).name) == []
     # What the answers took is known to the next sweep of these questions, whatever else it asks.
-    asked = load_sweep(sweep, ["variants=[marlin]"])
-    items = build(asked.workloads)
-    costs = first_costs(asked, items, farm_home / "results")
+    requested = load_sweep(sweep, ["variants=[marlin]"])
+    items = build(requested.workloads)
+    costs = first_costs(requested, items, farm_home / "results")
     for number in range(6):
         costs.learn(CellKey("marlin", "gsm8k", f"other-{number}", 0), "one", 100, 1.0)
     predicted = [costs.cell_s(CellKey("marlin", "gsm8k", item.item_id, 0)) for item in items["gsm8k"]]

@@ -246,8 +246,8 @@ def _follow_ups(tokenizer: Tokenizer, texts: list[str], rng: np.random.Generator
     for start in range(0, len(walk), STORY_WORDS):
         story = walk[start : start + STORY_WORDS]
         pairs += zip(story, [*story[1:], closing], strict=True)
-    told = {token for token, _ in pairs}
-    pairs += [(token, int(rng.choice(walk))) for token in range(size) if token not in told]
+    paired = {token for token, _ in pairs}
+    pairs += [(token, int(rng.choice(walk))) for token in range(size) if token not in paired]
     return FollowUps(pairs, [closing, hashes, space, *digits])
 
 

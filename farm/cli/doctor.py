@@ -101,18 +101,20 @@ def examine_all(sweep: Sweep, nodes: int | None, *, bandwidth_probe: bool) -> tu
     except InputError as error:
         return [], [str(error)]
     # Several engines on one node without GPUs would be examined alike.
-    places = slots if slots[0].gpus else list({slot.node_id: slot for slot in slots}.values())
-    if nodes is not None and nodes > len(places):
-        raise InputError(f"--nodes {nodes}: the cluster has {len(places)}: {', '.join(one.name for one in places)}")
+    candidates = slots if slots[0].gpus else list({slot.node_id: slot for slot in slots}.values())
+    if nodes is not None and nodes > len(candidates):
+        raise InputError(
+            f"--nodes {nodes}: the cluster has {len(candidates)}: {', '.join(one.name for one in candidates)}"
+        )
     apart = [
-        f"{node['NodeManagerHostname']} ({node['NodeID'][:6]}) has no place for an engine of this sweep"
+        f"{node['NodeManagerHostname']} ({node['NodeID'][:6]}) has no slot for an engine of this sweep"
         for node in ray.nodes()
         if node["Alive"] and node["NodeID"] not in {slot.node_id for slot in slots}
     ]
-    places = places[:nodes]
+    candidates = candidates[:nodes]
     actor: Any = ray.remote(Examiner)
-    examiners = [actor.options(**cluster.placement(place, sweep.engine)).remote() for place in places]
-    names = [place.name if place.gpus else place.node for place in places]
+    examiners = [actor.options(**cluster.placement(candidate, sweep.engine)).remote() for candidate in candidates]
+    names = [candidate.name if candidate.gpus else candidate.node for candidate in candidates]
     clocks = [_clock(ray, examiner) for examiner in examiners]
     driver = Driver.here()
     running = [

@@ -28,7 +28,7 @@ from farm.engines.registry import engine_of, label_of
 from farm.errors import FarmError, InputError, JournalError
 from farm.paths import expand, results_root
 from farm.redaction import HIDDEN
-from farm.results.describe import ask_of, describe
+from farm.results.describe import describe, grid_of
 from farm.results.folder import ResultsFolder, newest_run
 from farm.results.journal import Journal
 from farm.spec.models import Sweep
@@ -50,7 +50,7 @@ class Run:
     items: dict[str, list[Item]]
     sweep_id: str
     folder: Path
-    ask: CellGrid
+    grid: CellGrid
 
 
 def main(argv: Sequence[str], sweeps: Path) -> int:
@@ -104,7 +104,7 @@ def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
     newest = newest_run(root, sweep_id)
     number = 0 if newest is None else newest + arguments.fresh
     sweep_id = f"{sweep_id}.{number}" if number else sweep_id
-    return Run(sweep, items, sweep_id, root / sweep_id, ask_of(sweep, items))
+    return Run(sweep, items, sweep_id, root / sweep_id, grid_of(sweep, items))
 
 
 def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
@@ -128,10 +128,10 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         results.write_sweep(summary)
         results.write_items(run.items)
         answered = journal.answered()
-        total = sum(1 for _ in run.ask.cells())
+        total = sum(1 for _ in run.grid.cells())
         _say(console, f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}")
         if journal.rolled_back:
-            _say(console, "the last driver was ended while it wrote: the batch that it had in hand is asked again")
+            _say(console, "the last driver was ended while it wrote: the cells of its last batch are asked again")
         problems: list[str] = []
         interrupted = False
         started = time.monotonic()
@@ -163,7 +163,7 @@ def _run_missing(
     from farm.driver import workers as cluster
     from farm.driver.dispatch import Dispatcher
     from farm.driver.prometheus import Meters
-    from farm.driver.schedule import WORTH_S, Schedule
+    from farm.driver.schedule import MIN_GAIN_S, Schedule
     from farm.node.messages import Assignment
     from farm.node.slot import EngineSlot
 
@@ -175,25 +175,25 @@ def _run_missing(
     cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
     _end_on_signals()  # a Ray that was started here has put its own handler in the place of ours
     engine = run.sweep.engine
-    crew = cluster.Crew(engine, ray.put(assignment), arguments.nodes)
+    pool = cluster.WorkerPool(engine, ray.put(assignment), arguments.nodes)
     try:
-        unfit = crew.gather()
+        unfit = pool.gather()
         for name, reason in unfit.items():
             _say(console, f"left out: {name}: {reason}")
         answered = journal.answered()
         costs = first_costs(run.sweep, run.items, run.folder.parent)
-        worth_s = WORTH_S / engine_of(run.sweep).speed(engine)
-        schedule = Schedule(run.ask, run.sweep.design, costs, answered, engine.concurrency, worth_s, crew.slots)
+        min_gain_s = MIN_GAIN_S / engine_of(run.sweep).speed(engine)
+        schedule = Schedule(run.grid, run.sweep.design, costs, answered, engine.concurrency, min_gain_s, pool.slots)
         with Progress(console, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
             meters = Meters(run.sweep_id, cells=total, answered=len(answered))
             wait_s = engine.lost_node_wait_s
-            dispatcher = Dispatcher(schedule, crew, journal, progress, ResultsFolder(run.folder), wait_s, show, meters)
+            dispatcher = Dispatcher(schedule, pool, journal, progress, ResultsFolder(run.folder), wait_s, show, meters)
             dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
             dispatcher.run()
         return dispatcher.problems, dispatcher.failed
     finally:
-        crew.stop()
+        pool.stop()
 
 
 def _show_in_mlflow(run: Run, journal: Journal, summary: dict[str, Any], console: Console) -> None:
@@ -254,26 +254,26 @@ def _close(
     say(f"incomplete: {missing} of {total} cells have no answer; submit the same sweep again to go on")
     if failed:
         say(
-            f"{', '.join(failed)} failed: first mend what is said above. A sweep without it, or with other settings of "
-            "it, is another sweep, whose cells are all asked anew"
+            f"{', '.join(failed)} failed: fix what is said above first. A sweep without it, or with other settings of "
+            "it, is another sweep, whose cells are all asked again"
         )
     return FAILED if missing == total and not interrupted else INCOMPLETE
 
 
 def _show_plan(run: Run, nodes: int, console: Console) -> None:
     kind = engine_of(run.sweep)
-    slots = {f"node-{place + 1}": Position(place) for place in range(nodes)}
+    slots = {f"node-{index + 1}": Position(index) for index in range(nodes)}
     costs = first_costs(run.sweep, run.items, run.folder.parent)
-    plan = make_plan(run.ask, slots, design=run.sweep.design, costs=costs)
+    plan = make_plan(run.grid, slots, design=run.sweep.design, costs=costs)
 
     def say(text: str = "") -> None:
         _say(console, text)
 
     say(f"sweep {run.sweep_id}" + (f" [{label}]" if (label := label_of(run.sweep)) else ""))
     say(f"results in {run.folder}")
-    for slot, stints in plan.stints.items():
-        say(f"{slot}: " + ", then ".join(f"{stint.variant} ({len(stint.cells)} cells)" for stint in stints))
-    say(f"{sum(1 for _ in run.ask.cells())} cells, {plan.starts} engine starts on {len(plan.stints)} nodes")
+    for slot, sessions in plan.sessions.items():
+        say(f"{slot}: " + ", then ".join(f"{session.variant} ({len(session.cells)} cells)" for session in sessions))
+    say(f"{sum(1 for _ in run.grid.cells())} cells, {plan.starts} engine starts on {len(plan.sessions)} nodes")
     if run.sweep.engine.device == "cuda":
         end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
         hours = kind.speed(run.sweep.engine) / 3600  # an emulation's hours are its machines'

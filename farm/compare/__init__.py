@@ -7,7 +7,7 @@ contrasts  one variant against another, and factorial effects
 costs      start-up seconds against seconds saved
 advice     what to do, in words that follow from the intervals by rule
 why        what makes a variant as fast as it is, in sentences that add up
-caveats    what changes how a number is read
+warnings   what changes how a number is read
 words      how numbers read, the same in every view
 published  published figures beside the measured ones
 model      the `Comparison` that all of it becomes, the contract of `--format json`

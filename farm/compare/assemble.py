@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from farm.compare.advice import advice
-from farm.compare.caveats import EXCLUDE, INCLUDE, caveats, slow_state
 from farm.compare.contrasts import contrast, effect, head_to_head, with_holm
 from farm.compare.costs import start_up_costs
 from farm.compare.figures import variant_figures
 from farm.compare.metrics import WorkloadTable, checked, workload_table
 from farm.compare.model import Comparison, Contrast, LatencyContrast, SweepIdentity, VariantFigures, WorkloadComparison
 from farm.compare.sample import WorkloadSample, sample_workload
-from farm.compare.steadiness import drifts, node_effect, sentence, stability
+from farm.compare.stability import drifts, node_effect, sentence, stability
+from farm.compare.warnings import EXCLUDE, INCLUDE, comparison_warnings, slow_state
 from farm.compare.why import reasons, with_round_costs, workload_gaps
 from farm.errors import InputError
 from farm.results.summary import EngineSummary, SweepSummary, WorkloadSummary
@@ -79,7 +79,7 @@ def compare(
         update={
             "why": (*reasons(costed), *_stability_reasons(costed)),
             "warnings": (
-                *caveats(costed, tables, samples, sweep),
+                *comparison_warnings(costed, tables, samples, sweep),
                 *slow_state(everything, names, slow_records),
             ),
         }
@@ -94,8 +94,8 @@ def figures_alone(records: pd.DataFrame, sweep: SweepSummary) -> Comparison:
         there = [variant for variant in sweep.variants if len(table.of(variant))]
         if there:  # not interrupted before the workload's first answer
             sample = sample_workload(table, there, [])
-            alone, told = family.features(there, "", {}), sweep.workloads[name]
-            workloads[name] = _workload(sample, "", alone, records, DEFAULT_MARGIN_PP, told, None)
+            alone, reported = family.features(there, "", {}), sweep.workloads[name]
+            workloads[name] = _workload(sample, "", alone, records, DEFAULT_MARGIN_PP, reported, None)
     return Comparison(
         sweep=_identity(frame, sweep, sweep.variants),
         slow_records=INCLUDE,
@@ -106,8 +106,8 @@ def figures_alone(records: pd.DataFrame, sweep: SweepSummary) -> Comparison:
 
 
 def _stability_reasons(comparison: Comparison) -> list[str]:
-    told = {name: sentence(workload.steadiness) for name, workload in comparison.workloads.items()}
-    return [f"{name}: {steady}." for name, steady in told.items() if steady]
+    reported = {name: sentence(workload.steadiness) for name, workload in comparison.workloads.items()}
+    return [f"{name}: {steady}." for name, steady in reported.items() if steady]
 
 
 def _ordered(found: Sequence[str], declared: Iterable[str]) -> list[str]:
@@ -139,26 +139,26 @@ def _workload(
     made_of: family.Features,
     records: pd.DataFrame,
     margin: float,
-    told: WorkloadSummary | None,
+    reported: WorkloadSummary | None,
     items: pd.DataFrame | None,
 ) -> WorkloadComparison:
-    table, told = sample.table, told or WorkloadSummary()
+    table, reported = sample.table, reported or WorkloadSummary()
     answered = [variant for variant in sample.variants if len(table.of(variant))]
     found = family.effects(_only(made_of, answered)) if base in answered else []
     contrasts, effects = with_holm(
         [contrast(sample, pair, margin) for pair in sample.pairs], [effect(sample, one) for one in found]
     )
     figures = {variant: variant_figures(sample, variant, records) for variant in sample.variants}
-    asked = 0 if items is None else int((items["workload"] == table.name).sum())
+    requested = 0 if items is None else int((items["workload"] == table.name).sum())
     return WorkloadComparison(
         variants=with_round_costs(figures, _only(made_of, figures), base),
         contrasts=contrasts,
         effects=effects,
         fastest_two=_fastest_two(sample, figures, contrasts, base),
-        kind=told.kind,
-        title=told.title or table.name,
-        sampling=told.sampling,
-        items=max(len(table.items), asked),
+        kind=reported.kind,
+        title=reported.title or table.name,
+        sampling=reported.sampling,
+        items=max(len(table.items), requested),
         steadiness=stability(node_effect(table), drifts(table)),
     )
 
@@ -179,7 +179,7 @@ def _fastest_two(
 def _identity(frame: pd.DataFrame, sweep: SweepSummary, variants: Sequence[str]) -> SweepIdentity:
     labels = sorted(set(frame["label"].dropna().astype(str)) | ({sweep.label} if sweep.label else set()))
     answered = int(frame["ok"].sum())
-    planned = sweep.planned_cells or _cells_asked(frame)
+    planned = sweep.planned_cells or _cells_requested(frame)
     ids = frame["sweep_id"].dropna()
     return SweepIdentity(
         sweep_id=sweep.sweep_id or (str(ids.iloc[0]) if len(ids) else None),
@@ -195,7 +195,7 @@ def _identity(frame: pd.DataFrame, sweep: SweepSummary, variants: Sequence[str])
     )
 
 
-def _cells_asked(frame: pd.DataFrame) -> int:
+def _cells_requested(frame: pd.DataFrame) -> int:
     """Without a plan: every variant was to answer every cell that some variant has a record of, on each workload."""
     cells = frame.drop_duplicates(["workload", "item_id", "repeat"]).groupby("workload").size()
     variants = frame.groupby("workload")["variant"].nunique()

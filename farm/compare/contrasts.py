@@ -91,8 +91,8 @@ def _energy(sample: WorkloadSample, data: Pairing, block: int) -> Estimate | Non
 
 
 def _mean_log_ratio(sample: WorkloadSample, pair: Pair) -> Statistic:
-    place = sample.log_ratio_column(pair)
-    return lambda sums: np.exp(sums[..., place] / sums[..., place + 1])
+    column = sample.log_ratio_column(pair)
+    return lambda sums: np.exp(sums[..., column] / sums[..., column + 1])
 
 
 def _accept_lengths(sample: WorkloadSample, block: int, items: int) -> AcceptLengths:

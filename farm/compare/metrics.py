@@ -65,12 +65,12 @@ class Sums(NamedTuple):
 
 
 SUMS: Final = Sums._fields
-_PLACE: Final = {name: place for place, name in enumerate(SUMS)}
+_COLUMN: Final = {name: number for number, name in enumerate(SUMS)}
 
 
 def ratio_of(numerator: str, denominator: str, block: int = 0) -> Statistic:
     """The statistic sum(numerator) / sum(denominator) of the block-th set of columns."""
-    top, bottom = block * len(SUMS) + _PLACE[numerator], block * len(SUMS) + _PLACE[denominator]
+    top, bottom = block * len(SUMS) + _COLUMN[numerator], block * len(SUMS) + _COLUMN[denominator]
     return lambda sums: sums[..., top] / sums[..., bottom]
 
 
@@ -306,8 +306,8 @@ def accept_histogram(answers: pd.DataFrame, records: pd.DataFrame) -> tuple[int,
         return None
     lengths = np.array([len(row) for row in rows])
     flat = np.concatenate([np.asarray(row, dtype=np.float64) for row in rows])
-    places = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return tuple(int(total) for total in np.bincount(places, weights=flat))
+    indices = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return tuple(int(total) for total in np.bincount(indices, weights=flat))
 
 
 def _is_list(value: Any) -> bool:

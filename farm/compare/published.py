@@ -14,10 +14,10 @@ def beside(comparison: Comparison) -> tuple[PublishedFigure, ...]:
     published = by_workload()
     rows = []
     for name, workload in comparison.workloads.items():
-        told = published.get(workload.kind or name, {})
+        figures_told = published.get(workload.kind or name, {})
         for variant, figures in workload.variants.items():
             measured = _measured(figures, workload.contrast(variant, comparison.baseline))
-            for figure, value in told.get(variant, {}).items():
+            for figure, value in figures_told.get(variant, {}).items():
                 own = measured.get(figure)
                 if own is not None:
                     row = PublishedFigure(workload=name, variant=variant, figure=figure, measured=own, published=value)

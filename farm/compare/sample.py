@@ -43,7 +43,7 @@ class WorkloadSample:
         return self.variants.index(variant)
 
     def pair_block(self, pair: Pair) -> int:
-        """The block of the contrast's variant; the block after it is that of the variant it is held against."""
+        """The block of the contrast's variant; the block after it is that of the variant it is compared with."""
         return len(self.variants) + 2 * self.pairs.index(pair)
 
     def log_ratio_column(self, pair: Pair) -> int:
@@ -94,7 +94,7 @@ def _spread(answers: pd.DataFrame, sides: list[pd.DataFrame], statistic: Statist
     names = [side["engine_id"] for side in sides]
     if any(name.isna().any() for name in names) or all(name.nunique() < 2 for name in names):
         return None
-    starts = sum((pd.factorize(name)[0].astype(np.int64) << (20 * place) for place, name in enumerate(names)), 0)
+    starts = sum((pd.factorize(name)[0].astype(np.int64) << (20 * position) for position, name in enumerate(names)), 0)
     columns = np.column_stack([column for side in sides for column in answer_columns(side)])
     items = answers["item"].to_numpy(dtype=np.int64)
     logs, variances, shares = [], [], []

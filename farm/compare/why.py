@@ -175,7 +175,7 @@ def _sampling(comparison: Comparison, workload: str) -> str:
 
 
 def _start_up_reasons(comparison: Comparison, workload: str) -> list[str]:
-    """One sentence for the steps that start later than what they are held against."""
+    """One sentence for the steps that start later than what they are compared with."""
     parts = []
     for cost in comparison.start_up:
         if cost.workload == workload and cost.extra_start_s > 0:

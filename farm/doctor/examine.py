@@ -19,7 +19,7 @@ def all_checks(sweep: Sweep, driver: versions.Driver, *, bandwidth_probe: bool) 
         *engine.interpreter(node, imports=True),
         versions.same_versions(driver),
         machine.memory(node),
-        machine.leftovers(node),
+        machine.other_engines(node),
         engine.weights(node),
         machine.kernel_caches(node),
         quick.disk(),

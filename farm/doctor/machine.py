@@ -83,9 +83,9 @@ def memory(node: Node) -> Check:
     return judged(name, f"{free:.1f} GiB {where}", short_of[0] if short_of else None, do)
 
 
-def leftovers(node: Node) -> Check:
+def other_engines(node: Node) -> Check:
     """Other engines: processes that hold this GPU stop a sweep, engines elsewhere on the machine disturb it."""
-    name = "leftovers"
+    name = "other engines"
     if node.no_sglang:
         return not_applicable(name, node.no_sglang)
     holders: list[int] = []
@@ -98,7 +98,9 @@ def leftovers(node: Node) -> Check:
         return Check(name, FAIL, f"the GPU is held by {shown}", f"stop it: kill {' '.join(map(str, holders))}")
     if engines:
         shown = ", ".join(map(str, engines[:_SHOWN])) + (f" and {len(engines) - _SHOWN} more" * (len(engines) > _SHOWN))
-        return Check(name, WARN, f"SGLang runs on this machine: {shown}", "stop it, unless it is meant to run beside")
+        return Check(
+            name, WARN, f"SGLang runs on this machine: {shown}", "stop it, unless it is meant to run beside this sweep"
+        )
     return Check(name, OK, "no other engine")
 
 
@@ -133,6 +135,6 @@ def kernel_caches(node: Node) -> Check:
 
 def clock_offset(offset_s: float, round_trip_s: float) -> Check:
     """The node's clock against the driver's, from the shortest of several round trips. Pure."""
-    found = f"{1000 * offset_s:+.1f} ms against the driver, give or take {500 * round_trip_s:.1f}"
+    found = f"{1000 * offset_s:+.1f} ms against the driver, plus or minus {500 * round_trip_s:.1f} ms"
     problem = found if abs(offset_s) - round_trip_s / 2 > CLOCK_OFFSET_S else None
     return judged("clock offset", found, problem, "set the node's clock by NTP (timedatectl set-ntp true)", status=WARN)

@@ -14,7 +14,7 @@ from typing import Final
 
 from farm.types import CellKey
 
-Place = tuple[str, str]  # workload and item id
+ItemKey = tuple[str, str]  # workload and item id
 
 _GUESSED_START_S: Final = 60.0
 _TRUSTED: Final = 5  # records of this sweep from which its own speed replaces an earlier sweep's
@@ -74,12 +74,12 @@ class Costs:
         prior_start_s: published seconds of an engine start; null where nothing is published.
     """
 
-    tokens: Mapping[Place, float] = field(default_factory=dict)
-    lengths: Mapping[Place, float] = field(default_factory=dict)
+    tokens: Mapping[ItemKey, float] = field(default_factory=dict)
+    lengths: Mapping[ItemKey, float] = field(default_factory=dict)
     prior_cell_s: Mapping[str, float] = field(default_factory=dict)
     prior_start_s: float | None = None
     _unfinished: dict[str, float] = field(default_factory=dict)
-    _seen: dict[Place, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _lengths: dict[ItemKey, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _line: dict[str, _Line] = field(default_factory=lambda: defaultdict(_Line))
     _rate: dict[tuple[str, str], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _earlier: dict[tuple[str, str], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
@@ -91,13 +91,13 @@ class Costs:
 
     def learn(self, cell: CellKey, slot: str, tokens: int, took_s: float) -> None:
         """Take over what one cell of this sweep took on a slot."""
-        self._see((cell.workload, cell.item_id), tokens)
+        self._learn_length((cell.workload, cell.item_id), tokens)
         self._rate[cell.variant, cell.workload].add(tokens, took_s)
         self._slots[slot][cell.variant, cell.workload].add(tokens, took_s)
 
     def learn_earlier(self, cell: CellKey, tokens: int, took_s: float) -> None:
         """Take over a record of an earlier sweep that asked the same items."""
-        self._see((cell.workload, cell.item_id), tokens)
+        self._learn_length((cell.workload, cell.item_id), tokens)
         self._earlier[cell.variant, cell.workload].add(tokens, took_s)
 
     def under_way(self, cells: Iterable[tuple[CellKey, float]]) -> None:
@@ -105,7 +105,7 @@ class Costs:
         self._unfinished = defaultdict(float)
         for cell, so_far_s in cells:
             rate = self._rate_of(cell.variant, cell.workload)
-            if rate and (cell.workload, cell.item_id) not in self._seen:
+            if rate and (cell.workload, cell.item_id) not in self._lengths:
                 self._unfinished[cell.workload] += so_far_s / rate
 
     def learn_start(self, variant: str, took_s: float) -> None:
@@ -150,20 +150,20 @@ class Costs:
         prior = expected / count * _SLOT_PRIOR
         return (took + prior) / (expected + prior)
 
-    def _see(self, place: Place, tokens: int) -> None:
-        self._seen[place].add(tokens, 0.0)
-        self._line[place[0]].add(self.lengths.get(place, 0.0), tokens)
+    def _learn_length(self, key: ItemKey, tokens: int) -> None:
+        self._lengths[key].add(tokens, 0.0)
+        self._line[key[0]].add(self.lengths.get(key, 0.0), tokens)
 
-    def _tokens_of(self, place: Place) -> float:
-        if place in self.tokens:
-            return self.tokens[place]
-        line = self._line.get(place[0])
-        seen = self._seen.get(place)
+    def _tokens_of(self, key: ItemKey) -> float:
+        if key in self.tokens:
+            return self.tokens[key]
+        line = self._line.get(key[0])
+        seen = self._lengths.get(key)
         if seen:
             return seen.tokens / seen.count
         if line is None or not line.n:
             return 1.0
-        return line.at(self.lengths.get(place, 0.0), self._unfinished.get(place[0], 0.0))
+        return line.at(self.lengths.get(key, 0.0), self._unfinished.get(key[0], 0.0))
 
     def _rate_of(self, variant: str, workload: str) -> float | None:
         """Seconds per token: this sweep's own, an earlier one's, else the mean of the workload's other variants."""

@@ -12,10 +12,10 @@ import ray
 from farm.driver.progress import Progress, span
 from farm.driver.prometheus import Meters
 from farm.driver.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
-from farm.driver.workers import Crew
+from farm.driver.workers import WorkerPool
 from farm.engines.base import Phase
 from farm.errors import first_line
-from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, StintFailed
+from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, SessionFailed
 from farm.results.folder import ResultsFolder
 from farm.results.journal import Journal
 from farm.results.record import Record
@@ -32,7 +32,7 @@ _NOBODY_S: Final = 60.0
 
 @dataclass
 class Dispatcher:
-    """Runs a sweep's missing cells on a crew of workers.
+    """Runs a sweep's missing cells on a pool of workers.
 
     Attributes:
         wait_s: how long the cells of a lost slot wait for its return.
@@ -42,7 +42,7 @@ class Dispatcher:
     """
 
     schedule: Schedule
-    crew: Crew
+    pool: WorkerPool
     journal: Journal
     progress: Progress
     folder: ResultsFolder
@@ -59,7 +59,7 @@ class Dispatcher:
 
     def run(self) -> None:
         """Return when every cell has a record, or no worker is left that could give one."""
-        for slot in self.crew.workers:
+        for slot in self.pool.workers:
             self.schedule.joined(slot)
         while True:
             self._follow_cluster()
@@ -87,7 +87,7 @@ class Dispatcher:
     def _follow_cluster(self) -> None:
         for slot in self.schedule.overdue(self._now_s()):
             self._say(f"{slot} did not come back; its cells go to others")
-        came, unfit = self.crew.newcomers()
+        came, unfit = self.pool.newcomers()
         for slot in came:
             self.schedule.joined(slot)
             self._say(f"{slot} joined")
@@ -96,7 +96,7 @@ class Dispatcher:
             self.schedule.reconsider()
         for slot, reason in self.schedule.unfit().items():
             self._note(f"{slot} is quarantined for the rest of this run: {reason}")
-            self.crew.stop_worker(slot)
+            self.pool.stop_worker(slot)
             self.meters.lost(slot)
             self.schedule.quarantine(slot)
 
@@ -104,17 +104,17 @@ class Dispatcher:
         busy = set(self._streams.values())
         for slot in self.schedule.present():
             order = self.schedule.order(slot, self._now_s(), horizon_s)
-            worker = self.crew.workers[slot]
+            worker = self.pool.workers[slot]
             match order:
-                case Start(variant, expected, cells, tried):
+                case Start(variant, expected, cells, attempts):
                     assert slot not in busy
-                    stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells, tried)
+                    stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells, attempts)
                     self._streams[stream] = slot
                     self.meters.starting(slot, variant)
                     phase = Phase(f"starting the engine for about {len(expected)} cells")
                     self.progress.starting(slot, variant, phase, 0.0, self.schedule.costs.expected_start_s(variant))
-                case Feed(cells, tried):
-                    worker.feed.remote(cells, tried)
+                case Feed(cells, attempts):
+                    worker.feed.remote(cells, attempts)
                 case Finish():
                     worker.finish.remote()
 
@@ -172,7 +172,7 @@ class Dispatcher:
                 case EngineReady(variant, took_s):
                     self.schedule.started(slot, took_s)
                     self.progress.doing(slot, f"{variant}: measuring (engine ready after {span(took_s)})")
-                case StintFailed():
+                case SessionFailed():
                     self._fail(slot, event)
 
     def _placed(self, slot: str, record: Record) -> Record:
@@ -180,7 +180,7 @@ class Dispatcher:
         if self.schedule.design != "crossover":
             return record
         answered = self.schedule.answered
-        partners = (record.key._replace(variant=variant) for variant in self.schedule.ask.variants)
+        partners = (record.key._replace(variant=variant) for variant in self.schedule.grid.variants)
         return replace(record, moved=True) if any(answered.get(each, slot) != slot for each in partners) else record
 
     def _note_engine(self, slot: str, report: EngineReport) -> None:
@@ -189,16 +189,16 @@ class Dispatcher:
         self.journal.note_engine(report.engine_id, values)
         self.meters.engine(values)
 
-    def _fail(self, slot: str, failure: StintFailed) -> None:
+    def _fail(self, slot: str, failure: SessionFailed) -> None:
         self.problems.append(f"{failure.variant} on {slot}: {failure.reason}")
         self.progress.say(f"{slot}: {failure.variant} failed: {failure.reason}")
         self.failed[failure.variant] = failure.reason
-        self.schedule.failed(slot, hopeless=failure.hopeless, tried=failure.tried)
+        self.schedule.failed(slot, not_retryable=failure.not_retryable, attempts=failure.attempts)
 
     def _lose(self, slot: str, error: Exception) -> None:
-        if slot not in self.crew.workers:
+        if slot not in self.pool.workers:
             return  # it was given up before its stream ended
-        may_return = self.crew.lose(slot)
+        may_return = self.pool.lose(slot)
         wait = may_return and self.wait_s > 0
         held = self.schedule.lost(slot, wait=wait, until_s=self._now_s() + self.wait_s)
         # Ray's own first line names the actor alone.
@@ -208,12 +208,12 @@ class Dispatcher:
         self.meters.lost(slot)
         self.progress.doing(slot, "lost")
         if wait:
-            self._say(f"its share waits {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
+            self._say(f"its cells wait {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
 
     def _release(self) -> None:
-        """End the stints that wait for more cells, and take their engines' last reports."""
+        """End the engine sessions that wait for more cells, and take their engines' last reports."""
         for slot in self.schedule.present():
-            self.crew.workers[slot].finish.remote()
+            self.pool.workers[slot].finish.remote()
         while self._streams:
             self._take(self._drain())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Final
 
-from farm.driver.costs import Costs, Place
+from farm.driver.costs import Costs, ItemKey
 from farm.engines.registry import engine_of, label_of
 from farm.errors import InputError
 from farm.results.folder import ResultsFolder, tables_in
@@ -34,8 +34,8 @@ def first_costs(sweep: Sweep, items: Mapping[str, Sequence[Item]], results: Path
         items: its items by workload.
         results: the folder that holds one folder for each sweep.
     """
-    tokens: dict[Place, float] = {}
-    lengths: dict[Place, float] = {}
+    tokens: dict[ItemKey, float] = {}
+    lengths: dict[ItemKey, float] = {}
     for name, entries in items.items():
         for item in entries:
             lengths[name, item.item_id] = float(len(item.shown_prompt))
@@ -72,7 +72,7 @@ def _earlier(
 ) -> list[tuple[ResultsFolder, Mapping[str, str]]]:
     """The newest sweeps that served the same model and share a workload with this one, oldest first, each with its
     names of the workloads by digest."""
-    asked = {digest(entries) for entries in items.values()}
+    requested = {digest(entries) for entries in items.values()}
     found: list[tuple[ResultsFolder, Mapping[str, str]]] = []
     for folder in reversed(tables_in(results)):
         try:
@@ -81,7 +81,7 @@ def _earlier(
             same = described["model"] == sweep.model.path and described["label"] == label_of(sweep)
         except (InputError, KeyError, TypeError, AttributeError):
             continue  # not a sweep of ours: nothing to learn there
-        if same and names.keys() & asked:
+        if same and names.keys() & requested:
             found.append((folder, names))
         if len(found) == _EARLIER_SWEEPS:
             break

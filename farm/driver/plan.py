@@ -21,12 +21,12 @@ from typing import Literal
 from farm.driver.costs import Costs
 from farm.types import CellGrid, CellKey
 
-Place = tuple[str, str]  # workload and item id
+ItemKey = tuple[str, str]  # workload and item id
 Design = Literal["crossover", "dedicated"]
 
 
 @dataclass(frozen=True)
-class Stint:
+class EngineSession:
     """What one engine start is for: one variant on one slot, and the cells it answers in this order."""
 
     variant: str
@@ -38,14 +38,14 @@ class Position:
     """Where a slot stands when the plan is made.
 
     Attributes:
-        place: its number in the rotation of variants; slots that come later get later numbers.
+        index: its number in the rotation of variants; slots that come later get later numbers.
         variant: of the engine that runs there now; null when none does.
         left: variants whose engine it has given up; another start would be needed.
         busy_s: predicted seconds of what it has begun: an engine's start, and the cells that it holds.
         away: it is lost and expected back: it keeps what it began, and gets nothing more.
     """
 
-    place: int
+    index: int
     variant: str | None = None
     left: frozenset[str] = frozenset()
     busy_s: float = 0.0
@@ -54,12 +54,12 @@ class Position:
 
 @dataclass(frozen=True)
 class Plan:
-    """For each slot with work its stints in order, and the predicted seconds until each slot is done.
+    """For each slot with work its engine sessions in order, and the predicted seconds until each slot is done.
 
     `settled` when every item has been begun on some slot: from then on shares change only by breaking pairs.
     """
 
-    stints: Mapping[str, tuple[Stint, ...]]
+    sessions: Mapping[str, tuple[EngineSession, ...]]
     ends_s: Mapping[str, float]
     settled: bool = False
 
@@ -71,53 +71,53 @@ class Plan:
     @property
     def starts(self) -> int:
         """Engine starts, where no engine runs yet."""
-        return sum(map(len, self.stints.values()))
+        return sum(map(len, self.sessions.values()))
 
 
 def make_plan(
-    ask: CellGrid,
+    grid: CellGrid,
     slots: Mapping[str, Position],
     *,
     design: Design = "crossover",
     taken: Mapping[CellKey, str] | None = None,
-    barred: Set[tuple[str, str]] = frozenset(),
+    excluded: Set[tuple[str, str]] = frozenset(),
     costs: Costs | None = None,
-    worth_s: float = 0.0,
+    min_gain_s: float = 0.0,
 ) -> Plan:
-    """Deal the cells that nobody has taken.
+    """Assign the cells that nobody has taken.
 
     Args:
-        ask: what the sweep asks.
+        grid: what the sweep asks.
         slots: the engine slots that are there.
         design: crossover or dedicated, see the module.
         taken: cells that are answered, given up or handed out, and the slot of each. Their partners stay on that slot
             while it is there.
-        barred: (slot, variant) that cannot run; those cells go to other slots, or nowhere when there is none.
+        excluded: (slot, variant) that cannot run; those cells go to other slots, or nowhere when there is none.
         costs: predicted seconds; without them all cells cost the same.
-        worth_s: seconds by which the sweep must end earlier for cells to leave their pairs' slot.
+        min_gain_s: seconds by which the sweep must end earlier for cells to leave their pairs' slot.
     """
-    return _Deal(ask, slots, design, taken or {}, barred, costs or Costs()).plan(worth_s)
+    return _Assigner(grid, slots, design, taken or {}, excluded, costs or Costs()).plan(min_gain_s)
 
 
-class _Deal:
+class _Assigner:
     """One making of a plan: the open cells, and the slots' growing loads."""
 
     def __init__(
         self,
-        ask: CellGrid,
+        grid: CellGrid,
         slots: Mapping[str, Position],
         design: Design,
         taken: Mapping[CellKey, str],
-        barred: Set[tuple[str, str]],
+        excluded: Set[tuple[str, str]],
         costs: Costs,
     ) -> None:
-        self.ask, self.slots, self.design, self.barred = ask, slots, design, barred
-        self.order = sorted(slots, key=lambda slot: (slots[slot].place, slot))
+        self.grid, self.slots, self.design, self.excluded = grid, slots, design, excluded
+        self.order = sorted(slots, key=lambda slot: (slots[slot].index, slot))
         self.there = [slot for slot in self.order if not slots[slot].away]
         self.taken = taken
         self.slow = {slot: costs.slowness(slot) for slot in slots}
-        self.open = {v: [cell for cell in ask.cells_of(v) if cell not in taken] for v in ask.variants}
-        self.start = {variant: costs.start_s(variant) for variant in ask.variants}
+        self.open = {v: [cell for cell in grid.cells_of(v) if cell not in taken] for v in grid.variants}
+        self.start = {variant: costs.start_s(variant) for variant in grid.variants}
         self.price = {cell: costs.cell_s(cell) for cells in self.open.values() for cell in cells}
         self.slot_of: dict[CellKey, str] = {}
         self.ends = {slot: slots[slot].busy_s for slot in self.order}
@@ -128,23 +128,25 @@ class _Deal:
             slot: {variant} if (variant := slots[slot].variant) else set() for slot in self.order
         }
 
-    def plan(self, worth_s: float) -> Plan:
+    def plan(self, min_gain_s: float) -> Plan:
         if not self.there:
             return Plan({}, {})
         if self.design == "crossover":
-            free = self._deal_items()
+            free = self._assign_items()
         else:
             free = False
-            self._deal_variants()
+            self._assign_variants()
         lists = self._lists()
         if not free:
-            self._even_out(lists, worth_s)
-        stints = {
-            slot: tuple(Stint(variant, tuple(cells)) for variant, cells in self._in_order(slot, lists[slot]) if cells)
+            self._even_out(lists, min_gain_s)
+        sessions = {
+            slot: tuple(
+                EngineSession(variant, tuple(cells)) for variant, cells in self._in_order(slot, lists[slot]) if cells
+            )
             for slot in self.order
         }
-        ends = {slot: self.ends[slot] if stints[slot] else self.slots[slot].busy_s for slot in self.order}
-        return Plan({slot: each for slot, each in stints.items() if each}, ends, settled=not free)
+        ends = {slot: self.ends[slot] if sessions[slot] else self.slots[slot].busy_s for slot in self.order}
+        return Plan({slot: each for slot, each in sessions.items() if each}, ends, settled=not free)
 
     def _give(self, cell: CellKey, slot: str) -> None:
         self.slot_of[cell] = slot
@@ -154,69 +156,69 @@ class _Deal:
             self.ends[slot] += self.start[cell.variant]
 
     def _able(self, variant: str) -> list[str]:
-        return [slot for slot in self.there if (slot, variant) not in self.barred]
+        return [slot for slot in self.there if (slot, variant) not in self.excluded]
 
-    def _deal_items(self) -> bool:
+    def _assign_items(self) -> bool:
         """Items that a slot has begun stay there; the others go, dearest first, to the slot that ends first.
 
         Returns whether there were such others.
         """
-        homes: dict[Place, str] = {}
+        homes: dict[ItemKey, str] = {}
         for cell, slot in self.taken.items():
             if slot in self.slots:
                 homes.setdefault((cell.workload, cell.item_id), slot)
-        unowned: dict[Place, list[CellKey]] = {}
-        strays: list[CellKey] = []
+        unowned: dict[ItemKey, list[CellKey]] = {}
+        unassigned: list[CellKey] = []
         for cells in self.open.values():
             for cell in cells:
                 home = homes.get((cell.workload, cell.item_id))
                 if home is None:
                     unowned.setdefault((cell.workload, cell.item_id), []).append(cell)
-                elif (home, cell.variant) in self.barred:
-                    strays.append(cell)
+                elif (home, cell.variant) in self.excluded:
+                    unassigned.append(cell)
                 else:
                     self._give(cell, home)
         if unowned:
-            self._deal_unowned(unowned, strays)
-        for cell in strays:
+            self._assign_unowned(unowned, unassigned)
+        for cell in unassigned:
             if able := self._able(cell.variant):
-                self._give(cell, min(able, key=lambda slot: (self.ends[slot], self.slots[slot].place)))
+                self._give(cell, min(able, key=lambda slot: (self.ends[slot], self.slots[slot].index)))
         return bool(unowned)
 
-    def _deal_unowned(self, unowned: dict[Place, list[CellKey]], strays: list[CellKey]) -> None:
+    def _assign_unowned(self, unowned: dict[ItemKey, list[CellKey]], unassigned: list[CellKey]) -> None:
         wanted = {cell.variant for cells in unowned.values() for cell in cells}
         # A slot that has given up a variant would need another start for it.
         ready = [slot for slot in self.there if not self.slots[slot].left & wanted] or self.there
         for slot in ready:
             for variant in sorted(wanted - self.counted[slot]):
-                if (slot, variant) not in self.barred:
+                if (slot, variant) not in self.excluded:
                     self.counted[slot].add(variant)
                     self.ends[slot] += self.start[variant]
-        heap = [(self.ends[slot], self.slots[slot].place, slot) for slot in ready]
+        heap = [(self.ends[slot], self.slots[slot].index, slot) for slot in ready]
         heapq.heapify(heap)
         dearest = sorted(unowned.values(), key=lambda cells: -sum(self.price[cell] for cell in cells))
         for cells in dearest:
-            _, place, slot = heapq.heappop(heap)
+            _, index, slot = heapq.heappop(heap)
             for cell in cells:
-                if (slot, cell.variant) in self.barred:
-                    strays.append(cell)
+                if (slot, cell.variant) in self.excluded:
+                    unassigned.append(cell)
                 else:
                     self._give(cell, slot)
-            heapq.heappush(heap, (self.ends[slot], place, slot))
+            heapq.heappush(heap, (self.ends[slot], index, slot))
 
-    def _deal_variants(self) -> None:
+    def _assign_variants(self) -> None:
         """Every variant has slots of its own, and every slot is used; with too few slots they take turns."""
-        variants, order = self.ask.variants, self.there
+        variants, order = self.grid.variants, self.there
         for number, variant in enumerate(variants):
-            own = [slot for slot in order if self.slots[slot].place % len(variants) == number]
+            own = [slot for slot in order if self.slots[slot].index % len(variants) == number]
             own = own or [order[number % len(order)]]
-            able = [slot for slot in own if (slot, variant) not in self.barred] or self._able(variant)
+            able = [slot for slot in own if (slot, variant) not in self.excluded] or self._able(variant)
             if able:
                 for cell in sorted(self.open[variant], key=lambda cell: -self.price[cell]):
-                    self._give(cell, min(able, key=lambda slot: (self.ends[slot], self.slots[slot].place)))
+                    self._give(cell, min(able, key=lambda slot: (self.ends[slot], self.slots[slot].index)))
 
     def _lists(self) -> dict[str, dict[str, list[CellKey]]]:
-        """Each slot's cells by variant, in the order of the ask."""
+        """Each slot's cells by variant, in the order of the grid."""
         lists: dict[str, dict[str, list[CellKey]]] = {slot: defaultdict(list) for slot in self.order}
         for variant, cells in self.open.items():
             for cell in cells:
@@ -227,20 +229,22 @@ class _Deal:
     def _in_order(self, slot: str, lists: dict[str, list[CellKey]]) -> list[tuple[str, list[CellKey]]]:
         """A slot's variants: the one whose engine runs, then from the slot's place in the rotation on, and at the end
         the one that it takes over from others."""
-        by = self.slots[slot].place % len(self.ask.variants)
-        rotated = self.ask.variants[by:] + self.ask.variants[:by]
+        by = self.slots[slot].index % len(self.grid.variants)
+        rotated = self.grid.variants[by:] + self.grid.variants[:by]
         running = self.slots[slot].variant
         last = self.started_last[slot]
         return [(v, lists[v]) for v in sorted(rotated, key=lambda v: (v == last, v != running)) if lists.get(v)]
 
-    def _even_out(self, lists: dict[str, dict[str, list[CellKey]]], worth_s: float) -> None:
+    def _even_out(self, lists: dict[str, dict[str, list[CellKey]]], min_gain_s: float) -> None:
         """Move cells from the slot that ends last to one that ends early, to the end of what it does there.
 
         Only a move that takes a real share off the time still needed is made: it breaks pairs.
         """
         for _ in range(2 * len(self.there)):
             last = max(self.there, key=lambda slot: self.ends[slot])
-            moves = [move for slot in self.there if slot != last and (move := self._move(last, slot, lists, worth_s))]
+            moves = [
+                move for slot in self.there if slot != last and (move := self._move(last, slot, lists, min_gain_s))
+            ]
             if not moves:
                 return
             _, slot, variant, count, start_s = max(moves, key=lambda move: move[0])
@@ -255,7 +259,7 @@ class _Deal:
             self.ends[slot] += cost_s * self.slow[slot] + start_s
 
     def _move(
-        self, last: str, slot: str, lists: dict[str, dict[str, list[CellKey]]], worth_s: float
+        self, last: str, slot: str, lists: dict[str, dict[str, list[CellKey]]], min_gain_s: float
     ) -> tuple[float, str, str, int, float] | None:
         """The best move from the slot that ends last to another: gain, slot, variant, number of cells, start."""
         best: tuple[float, str, str, int, float] | None = None
@@ -264,7 +268,7 @@ class _Deal:
         at_end = there[-1][0] if there else running
         # Only what the slot would do last: should the next plan decide otherwise, it has left no variant too early.
         for variant, own in self._in_order(last, lists[last])[-1:]:
-            if (slot, variant) in self.barred:
+            if (slot, variant) in self.excluded:
                 continue
             if variant != at_end and (variant == running or lists[slot].get(variant)):
                 continue  # it comes earlier there: these cells would not be its last
@@ -279,6 +283,6 @@ class _Deal:
                     break
                 (here, other), count = after, count + 1
             gain = self.ends[last] - max(here, other)
-            if count and gain > worth_s and (best is None or gain > best[0]):
+            if count and gain > min_gain_s and (best is None or gain > best[0]):
                 best = gain, slot, variant, count, start_s
         return best

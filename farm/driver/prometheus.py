@@ -25,7 +25,7 @@ from farm.results.record import Record
 READ_ENGINE_EVERY_S: Final = 15.0
 # Ray forgets a gauge that is not set again within its report interval, 10 s by default.
 _SET_AGAIN_EVERY_S: Final = 4.0
-# What is taken from an engine's own `/metrics`, so that the farm's account of its requests can be held against it.
+# What is taken from an engine's own `/metrics`, so that the farm's account of its requests can be compared with it.
 ENGINE_GAUGES: Final = {
     "sglang:gen_throughput": "farm_sglang_gen_throughput",
     "sglang:spec_accept_length": "farm_sglang_spec_accept_length",

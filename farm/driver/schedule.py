@@ -26,8 +26,8 @@ _REPLAN_SHARE: Final = 0.005
 _REPLAN_SHARE_OPEN: Final = 0.0005
 _REPLAN_CELLS: Final = 8
 # A pair is broken only if it brings the sweep's end forward by this share of its whole length, and by these seconds.
-_WORTH: Final = 0.005
-WORTH_S: Final = 60.0
+_MIN_GAIN: Final = 0.005
+MIN_GAIN_S: Final = 60.0
 # A start that fails may be bad luck once. A slot where starts go on failing that succeed elsewhere is not.
 _START_TRIES: Final = 2
 _STRIKES: Final = 3
@@ -37,13 +37,13 @@ _STRIKES: Final = 3
 class Start:
     """Start an engine for a variant; `expected` are the cells that it will probably be asked.
 
-    `tried` holds the earlier attempts of those cells that were asked and got no record.
+    `attempts` holds the earlier attempts of those cells that were asked and got no record.
     """
 
     variant: str
     expected: tuple[CellKey, ...]
     cells: tuple[CellKey, ...]
-    tried: Mapping[CellKey, int] = field(default_factory=dict)
+    attempts: Mapping[CellKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Feed:
     """Cells for the engine that runs, with their earlier attempts as in `Start`."""
 
     cells: tuple[CellKey, ...]
-    tried: Mapping[CellKey, int] = field(default_factory=dict)
+    attempts: Mapping[CellKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,21 @@ class Schedule:
         slots: where each slot stands.
         given_up: cells whose record is an error.
         concurrency: cells that one engine answers at a time.
-        worth_s: seconds by which the sweep must end earlier for a pair to be broken.
+        min_gain_s: seconds by which the sweep must end earlier for a pair to be broken.
     """
 
-    ask: CellGrid
+    grid: CellGrid
     design: Design
     costs: Costs
     answered: dict[CellKey, str]
     concurrency: int = 1
-    worth_s: float = WORTH_S
+    min_gain_s: float = MIN_GAIN_S
     slots: Slots = field(default_factory=Slots)
     given_up: set[CellKey] = field(default_factory=set)
-    _barred: set[tuple[str, str]] = field(default_factory=set)
+    _excluded: set[tuple[str, str]] = field(default_factory=set)
     _failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     _works: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts that ended with their engine or its slot
+    _attempts: dict[CellKey, int] = field(default_factory=dict)  # attempts that ended with their engine or its slot
     _plan: Plan = field(default_factory=lambda: Plan({}, {}))
     _queues: dict[tuple[str, str], list[CellKey]] = field(default_factory=dict)
     _stale: bool = True
@@ -123,20 +123,20 @@ class Schedule:
             # Only a record shows that a start was good: an engine that is up may still fail its warm-up.
             self._works[cell.variant].add(slot)
             self._failures.pop((slot, cell.variant), None)
-        self._tried.pop(cell, None)
+        self._attempts.pop(cell, None)
         self._since_plan += 1
 
-    def failed(self, slot: str, *, hopeless: bool, tried: Mapping[CellKey, int] | None = None) -> None:
-        """The stint failed and will end; `hopeless` when another try would fail in the same way, and `tried` the
-        attempts so far of cells that were asked and have no record."""
-        self._tried.update(tried or {})
+    def failed(self, slot: str, *, not_retryable: bool, attempts: Mapping[CellKey, int] | None = None) -> None:
+        """The engine session failed and will end; `not_retryable` when another try would fail in the same way, and
+        `attempts` the attempts so far of cells that were asked and have no record."""
+        self._attempts.update(attempts or {})
         state = self.slots[slot]
         if state.variant is None:
             return
         if state.records == 0:
-            self._failures[slot, state.variant] += _START_TRIES if hopeless else 1
+            self._failures[slot, state.variant] += _START_TRIES if not_retryable else 1
             if self._failures[slot, state.variant] >= _START_TRIES:
-                self._barred.add((slot, state.variant))
+                self._excluded.add((slot, state.variant))
         self._stale = True
 
     def unfit(self) -> dict[str, str]:
@@ -190,9 +190,9 @@ class Schedule:
     def _freed(self, held: Mapping[CellKey, None], *, measured: bool) -> int:
         if measured:
             # What was tried before is asked alone, once those before it are answered.
-            fresh = takewhile(lambda cell: cell not in self._tried, held)
+            fresh = takewhile(lambda cell: cell not in self._attempts, held)
             for cell in list(islice(fresh, self.concurrency)) or list(held)[:1]:
-                self._tried[cell] = self._tried.get(cell, 0) + 1
+                self._attempts[cell] = self._attempts.get(cell, 0) + 1
         self._stale = True
         return len(held)
 
@@ -228,7 +228,7 @@ class Schedule:
             return self._start(slot, state, now_s, horizon_s)
         cells = self._hand_out(slot, state, horizon_s)
         if cells:
-            return Feed(cells, self._tried_of(cells))
+            return Feed(cells, self._attempts_of(cells))
         if not state.held and self._must_move_on(slot, state, now_s):
             state.finish()
             return Finish()
@@ -242,7 +242,7 @@ class Schedule:
     @property
     def unanswered(self) -> bool:
         """Whether there are cells without a record, whether a slot could still answer them or not."""
-        return any(cell not in self.answered and cell not in self.given_up for cell in self.ask.cells())
+        return any(cell not in self.answered and cell not in self.given_up for cell in self.grid.cells())
 
     @property
     def done(self) -> bool:
@@ -259,24 +259,24 @@ class Schedule:
             (next(iter(slot.held)), now_s - slot.since_s) for slot in sharing.values() if slot.ready and slot.held
         )
         positions: Mapping[str, Position] = {
-            name: Position(slot.place, slot.variant, frozenset(slot.left), self._busy_s(name, slot, now_s), slot.away)
+            name: Position(slot.index, slot.variant, frozenset(slot.left), self._busy_s(name, slot, now_s), slot.away)
             for name, slot in sharing.items()
         }
         self._plan = make_plan(
-            self.ask,
+            self.grid,
             positions,
             design=self.design,
             taken=taken,
-            barred=self._barred,
+            excluded=self._excluded,
             costs=self.costs,
-            worth_s=max(self.worth_s, _WORTH * self._length_s),
+            min_gain_s=max(self.min_gain_s, _MIN_GAIN * self._length_s),
         )
         self._length_s = now_s + self._plan.end_s
         # Reversed, so that the next cell is the last of its list.
         self._queues = {
-            (slot, stint.variant): list(reversed(stint.cells))
-            for slot, stints in self._plan.stints.items()
-            for stint in stints
+            (slot, session.variant): list(reversed(session.cells))
+            for slot, sessions in self._plan.sessions.items()
+            for session in sessions
         }
         self._stale = False
         self._since_plan = 0
@@ -300,14 +300,14 @@ class Schedule:
         expected = tuple(reversed(self._queues[slot, variant]))
         state.order(variant, now_s)
         cells = self._hand_out(slot, state, horizon_s)
-        return Start(variant, expected, cells, self._tried_of(cells))
+        return Start(variant, expected, cells, self._attempts_of(cells))
 
-    def _tried_of(self, cells: tuple[CellKey, ...]) -> dict[CellKey, int]:
-        return {cell: self._tried[cell] for cell in cells if cell in self._tried}
+    def _attempts_of(self, cells: tuple[CellKey, ...]) -> dict[CellKey, int]:
+        return {cell: self._attempts[cell] for cell in cells if cell in self._attempts}
 
     def _next_variant(self, slot: str, but: str | None = None) -> str | None:
-        stints = self._plan.stints.get(slot, ())
-        return next((s.variant for s in stints if s.variant != but and self._queues.get((slot, s.variant))), None)
+        sessions = self._plan.sessions.get(slot, ())
+        return next((s.variant for s in sessions if s.variant != but and self._queues.get((slot, s.variant))), None)
 
     def _hand_out(self, slot: str, state: SlotLife, horizon_s: float) -> tuple[CellKey, ...]:
         assert state.variant is not None

@@ -3,7 +3,7 @@
     gone --join--> idle --order--> starting --become_ready--> measuring --finish--> finishing --end--> idle
 
 An engine may end in any of its three states: the slot is idle again. Its worker may be lost in any state: the slot is
-gone, or away while its share waits for its return; from there it joins again or, too late, is gone. Whatever it does,
+gone, or away while its cells wait for its return; from there it joins again or, too late, is gone. Whatever it does,
 it may be left out for the rest of the run.
 
 The worker pool asks it who may join, the schedule who is there and what runs there; the progress display and Prometheus
@@ -29,7 +29,7 @@ class SlotState(Enum):
     """Where a slot stands."""
 
     GONE = "gone"  # not there, and nothing is kept for it
-    AWAY = "away"  # lost; its share waits for its return
+    AWAY = "away"  # lost; its cells wait for its return
     OUT = "out"  # unfit, or quarantined
     IDLE = "idle"  # there, without an engine
     STARTING = "starting"
@@ -56,7 +56,7 @@ class SlotLife:
     """One slot: its state, and what belongs to it.
 
     Attributes:
-        place: its number in the rotation of variants; -1 before it first joined.
+        index: its number in the rotation of variants; -1 before it first joined.
         variant: of the engine that starts or runs.
         ordered_s: when that engine was ordered.
         ready: that engine has been ready.
@@ -67,7 +67,7 @@ class SlotLife:
         back_by_s: until when its share waits, while it is away.
     """
 
-    place: int = -1
+    index: int = -1
     state: SlotState = SlotState.GONE
     variant: str | None = None
     ordered_s: float = 0.0
@@ -85,7 +85,7 @@ class SlotLife:
 
     @property
     def away(self) -> bool:
-        """It is lost, and its share waits for it."""
+        """It is lost, and its cells wait for it."""
         return self.state is SlotState.AWAY
 
     @property
@@ -126,7 +126,7 @@ class SlotLife:
         return self._forget()
 
     def lose(self, back_by_s: float | None) -> dict[CellKey, None]:
-        """Its worker is gone; with a time, its share waits until then. Returns the cells that it held."""
+        """Its worker is gone; with a time, its cells wait until then. Returns the cells that it held."""
         self._go(SlotState.GONE if back_by_s is None else SlotState.AWAY)
         self.back_by_s = math.inf if back_by_s is None else back_by_s
         self.left = set()
@@ -162,8 +162,8 @@ class Slots:
     def join(self, name: str) -> None:
         """A slot is there; the first time it gets the next place in the rotation."""
         slot = self[name]
-        if slot.place < 0:
-            slot.place = sum(other.place >= 0 for other in self._lives.values())
+        if slot.index < 0:
+            slot.index = sum(other.index >= 0 for other in self._lives.values())
         slot.join()
 
     def there(self) -> dict[str, SlotLife]:
@@ -184,5 +184,5 @@ class Slots:
         return self[name].state is not SlotState.OUT and self._deaths[machine] < LIVES
 
     def _sharing(self) -> Iterator[tuple[str, SlotLife]]:
-        known = sorted(self._lives.items(), key=lambda entry: entry[1].place)
+        known = sorted(self._lives.items(), key=lambda entry: entry[1].index)
         return ((name, slot) for name, slot in known if slot.there or slot.away)

@@ -1,4 +1,4 @@
-"""The Ray side: which engine slots a cluster has, and one actor on each that runs stints and streams records back."""
+"""The Ray side: which engine slots a cluster has, and one actor on each that runs engines and streams records back."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ class NodeWorker:
         variant: str,
         expected: tuple[CellKey, ...],
         cells: tuple[CellKey, ...],
-        tried: Mapping[CellKey, int],
+        attempts: Mapping[CellKey, int],
     ) -> AsyncIterator[Event]:
         """Answer cells of a variant until `finish`, streaming what happens."""
-        async for event in self._slot.run(variant, expected, cells, tried):
+        async for event in self._slot.run(variant, expected, cells, attempts):
             # With one request at a time, the engine has nothing else to do now.
             if isinstance(event, Answered) and self._meters.due():
                 self._meters.export(variant, await self._slot.engine_metrics())
             yield event
         self._meters.engine_ended()
 
-    async def feed(self, cells: tuple[CellKey, ...], tried: Mapping[CellKey, int]) -> None:
+    async def feed(self, cells: tuple[CellKey, ...], attempts: Mapping[CellKey, int]) -> None:
         """More cells for the variant that runs."""
-        self._slot.feed(cells, tried)
+        self._slot.feed(cells, attempts)
 
     async def finish(self) -> None:
-        """End the stint once the cells that were fed are answered."""
+        """End the engine session once the cells that were fed are answered."""
         self._slot.finish()
 
     async def close(self) -> None:
@@ -121,20 +121,21 @@ def find_slots(engine: EngineSettings, *, limit: int | None = None) -> list[Slot
         # Nodes that share a name (several raylets on one machine) are told apart by their id.
         name = _name(node) if names[_name(node)] == 1 else f"{_name(node)}-{node['NodeID'][:6]}"
         if engine_named(engine.kind).needs_gpu(engine):
-            places, gpu = int(node["Resources"].get("GPU", 0)), 1
+            count, gpu = int(node["Resources"].get("GPU", 0)), 1
         else:
             fits = node["Resources"].get("CPU", 0) >= engine.cpus * engine.slots_per_node
-            places, gpu = engine.slots_per_node if fits else 0, 0
+            count, gpu = engine.slots_per_node if fits else 0, 0
         if not _wanted(node, engine):
-            places = 0
-        for place in range(places):
-            slots.append(Slot(name if places == 1 else f"{name}.{place}", name, node["NodeID"], gpu))
+            count = 0
+        for index in range(count):
+            slots.append(Slot(name if count == 1 else f"{name}.{index}", name, node["NodeID"], gpu))
     if not slots:
         have = f"{len(alive)} node{'s' * (len(alive) != 1)}"
         if alive and not any(_wanted(node, engine) for node in alive):
-            asked = ", ".join(f"{key}={value}" for key, value in {**engine.node_labels, **engine.resources}.items())
+            requested = ", ".join(f"{key}={value}" for key, value in {**engine.node_labels, **engine.resources}.items())
             raise InputError(
-                f"engine.node_labels, engine.resources: none of the cluster's {have} has {asked}; start Ray there with "
+                f"engine.node_labels, engine.resources: none of the cluster's {have} has {requested}; start Ray there "
+                "with "
                 "--labels and --resources, or change the sweep"
             )
         if engine.device == "cuda":
@@ -152,7 +153,7 @@ def find_slots(engine: EngineSettings, *, limit: int | None = None) -> list[Slot
     return slots[:limit]
 
 
-class Crew:
+class WorkerPool:
     """The workers of a sweep: one on every slot that is there and fit, and the slots that come later."""
 
     def __init__(self, engine: EngineSettings, assignment_ref: Any, limit: int | None) -> None:

@@ -51,7 +51,7 @@ def descendants(root: int) -> list[int]:
     return _below([root], _processes())
 
 
-def leftovers() -> list[int]:
+def orphan_processes() -> list[int]:
     """Processes of engines whose guard is gone, and what these started."""
     return _leftovers(_processes())
 
@@ -65,7 +65,7 @@ def _leftovers(processes: dict[int, tuple[int, str]]) -> list[int]:
     return [*orphans, *(pid for pid in _below(orphans, processes) if pid not in orphans)]
 
 
-def end_leftovers(patience_s: float = 60.0) -> list[int]:
+def end_orphans(patience_s: float = 60.0) -> list[int]:
     """End what is left of engines whose guard was killed, and wait until it has ended; returns the process ids.
 
     A process id that is used again would have to be so within this reading of /proc. A process that a wedged driver

@@ -111,7 +111,7 @@ def _handle(nvml: Any, gpu: int | str) -> Any:
         return by_index(gpu)
     if gpu.startswith("MIG-"):
         return nvml.nvmlDeviceGetHandleByUUID(gpu)
-    handles = (by_index(place) for place in range(nvml.nvmlDeviceGetCount()))
+    handles = (by_index(index) for index in range(nvml.nvmlDeviceGetCount()))
     return next((handle for handle in handles if nvml.nvmlDeviceGetUUID(handle).startswith(gpu)), None)
 
 

@@ -75,7 +75,7 @@ class EngineProcess:
                     os.kill(pid, signal.SIGKILL)
             self.guard.wait()
         # A guard that was killed has ended nothing.
-        guard.end_leftovers()
+        guard.end_orphans()
 
     def explain(self) -> str:
         """Why it failed: the signal that ended it, if one did, and the words of its own log.
@@ -101,7 +101,7 @@ def start(command: EngineCommand, log: Path, *, extra_env: Mapping[str, str] | N
     Raises:
         EngineStartError: its log cannot be written, or there is no such program.
     """
-    guard.end_leftovers()
+    guard.end_orphans()
     port = _free_port()
     # Hexadecimal: a key that began with a dash would read as an option.
     api_key = secrets.token_hex(24)

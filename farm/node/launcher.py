@@ -44,7 +44,7 @@ class Launcher:
     _launches: int = 0
 
     async def start(self, variant_name: str, on_phase: OnPhase) -> Launched:
-        """Start an engine and hold it against what its variant declares.
+        """Start an engine and compare it with what its variant declares.
 
         Raises:
             EngineStartError: this node lacks something, or the engine does not come up.

@@ -89,19 +89,19 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class StintFailed:
-    """Why a stint ended before it was told to; `hopeless` when another try would end in the same way.
+class SessionFailed:
+    """Why an engine session ended before it was asked to; `not_retryable` when another try would end in the same way.
 
-    `tried` holds the attempts so far of cells that were asked and have no record.
+    `attempts` holds the attempts so far of cells that were asked and have no record.
     """
 
     variant: str
     reason: str
-    hopeless: bool = False
-    tried: Mapping[CellKey, int] = field(default_factory=dict)
+    not_retryable: bool = False
+    attempts: Mapping[CellKey, int] = field(default_factory=dict)
 
 
-Event = Answered | EngineReport | EngineStarting | EngineReady | StintFailed
+Event = Answered | EngineReport | EngineStarting | EngineReady | SessionFailed
 
 
 @dataclass(frozen=True)

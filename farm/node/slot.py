@@ -1,4 +1,4 @@
-"""One engine slot at work: starts the engine of a stint, asks it cell by cell, and turns answers into records.
+"""One engine slot at work: starts an engine, asks it cell by cell, and turns answers into records.
 
 The load is generated here, beside the engine and over loopback, so that no network enters a latency. Nothing in this
 module knows Ray: `farm.driver.workers` puts it into an actor, and the tests run it as it is.
@@ -28,7 +28,7 @@ from farm.errors import (
     VariantNotActive,
 )
 from farm.node.launcher import Launched, Launcher
-from farm.node.messages import Answered, Assignment, EngineReady, EngineStarting, Event, StintFailed
+from farm.node.messages import Answered, Assignment, EngineReady, EngineStarting, Event, SessionFailed
 from farm.node.preflight import problems, quick_checks
 from farm.node.record import with_answer, with_telemetry
 from farm.node.telemetry.samples import NO_TELEMETRY, RequestTelemetry, as_told
@@ -66,7 +66,7 @@ class EngineSlot:
     _current: _Current | None = None
     _expected: tuple[CellKey, ...] = ()
     _waiting: deque[CellKey] = field(default_factory=deque)
-    _tried: dict[CellKey, int] = field(default_factory=dict)  # attempts of cells without a record
+    _attempts: dict[CellKey, int] = field(default_factory=dict)  # attempts of cells without a record
     _suspects: deque[CellKey] = field(default_factory=deque)  # to be asked alone: engine or node failed amid them
     _events: deque[Event] = field(default_factory=deque)  # to be yielded, records apart
     _news: asyncio.Event = field(default_factory=asyncio.Event)  # something was fed or is to be yielded
@@ -92,7 +92,7 @@ class EngineSlot:
         variant: str,
         expected: Sequence[CellKey],
         cells: Sequence[CellKey],
-        tried: Mapping[CellKey, int] = MappingProxyType({}),
+        attempts: Mapping[CellKey, int] = MappingProxyType({}),
     ) -> AsyncIterator[Event]:
         """Answer cells of one variant until `finish`; yields each record as it is complete, what an engine that starts
         is doing, and reports of the engines.
@@ -103,13 +103,13 @@ class EngineSlot:
             variant: what to run.
             expected: cells that will probably be fed; their prompts are made before anything is measured.
             cells: the first of them.
-            tried: earlier attempts of these cells, here or elsewhere, that ended with their engine or its node.
+            attempts: earlier attempts of these cells, here or elsewhere, that ended with their engine or its node.
         """
         self._finishing = False
         self._expected = tuple(expected)
         self._waiting = deque(cells)
         self._suspects = deque()
-        self._tried = dict(tried)
+        self._attempts = dict(attempts)
         failure: FarmError | None = None
         try:
             async for event in self._work(variant):
@@ -121,17 +121,17 @@ class EngineSlot:
         while self._events:
             yield self._events.popleft()
         if failure is not None:
-            hopeless = isinstance(failure, VariantNotActive | InputError)
-            yield StintFailed(variant, str(failure), hopeless, self._tried)
+            not_retryable = isinstance(failure, VariantNotActive | InputError)
+            yield SessionFailed(variant, str(failure), not_retryable, self._attempts)
 
-    def feed(self, cells: Sequence[CellKey], tried: Mapping[CellKey, int] = MappingProxyType({})) -> None:
+    def feed(self, cells: Sequence[CellKey], attempts: Mapping[CellKey, int] = MappingProxyType({})) -> None:
         """More cells for the variant that runs, and their earlier attempts as in `run`."""
         self._waiting.extend(cells)
-        self._tried.update(tried)
+        self._attempts.update(attempts)
         self._news.set()
 
     def finish(self) -> None:
-        """End the stint once the cells that were fed are answered."""
+        """End the engine session once the cells that were fed are answered."""
         self._finishing = True
         self._news.set()
 
@@ -169,7 +169,7 @@ class EngineSlot:
             while True:
                 while not alone and len(running) < limit and self._waiting and not self._suspects:
                     cell = self._waiting.popleft()
-                    if limit > 1 and self._tried.get(cell):
+                    if limit > 1 and self._attempts.get(cell):
                         self._suspects.append(cell)
                     else:
                         running.add(asyncio.create_task(self._answer(cell)))
@@ -210,7 +210,7 @@ class EngineSlot:
         """One cell, on a fresh engine if the first one fails it; what no engine answers becomes an error record.
         None where it is to be asked again alone."""
         limit = self.assignment.sweep.engine.attempts
-        for attempt in itertools.count(self._tried.get(cell, 0) + 1):
+        for attempt in itertools.count(self._attempts.get(cell, 0) + 1):
             current = await self._engine(cell.variant)
             started_at = datetime.now(UTC)
             sequence = current.sequence
@@ -221,7 +221,7 @@ class EngineSlot:
             try:
                 if attempt > limit:
                     raise RequestRefused(f"{limit} engines or nodes were lost while they answered it (engine.attempts)")
-                self._tried[cell] = attempt
+                self._attempts[cell] = attempt
                 # Nearly always done before; a cell that came from another slot is not.
                 await self._prompts.prepare(current.engine, [cell])
                 answer = await self._ask(current, cell)
@@ -242,7 +242,7 @@ class EngineSlot:
                 # The engine has nothing to do while the record is made and handed over: its cache is emptied meanwhile.
                 if self._waiting and self._flushes(self._waiting[0]):
                     current.flushing = asyncio.create_task(current.engine.flush_cache())
-            self._tried.pop(cell, None)
+            self._attempts.pop(cell, None)
             record = self._record(cell, current, started_at, sequence, min(attempt, limit), refusal)
             if answer is not None:
                 opens_think = self._prompts.opens_think(cell.workload)

@@ -52,12 +52,12 @@ class Prompts:
     async def prepare(self, engine: RunningEngine, cells: Iterable[CellKey]) -> None:
         """Tokenize what is not tokenized yet."""
         for cell in cells:
-            place = (cell.workload, cell.item_id)
-            if place not in self._known:
+            key = (cell.workload, cell.item_id)
+            if key not in self._known:
                 ids = array("i", await _tokenize(engine, self.items[cell.workload][cell.item_id]))
-                self._known[place] = Prompt(ids, hashlib.sha256(ids.tobytes()).hexdigest())
+                self._known[key] = Prompt(ids, hashlib.sha256(ids.tobytes()).hexdigest())
             if cell.workload not in self._opens_think:
-                tail = await engine.detokenize(self._known[place].ids[-_TAIL_TOKENS:].tolist())
+                tail = await engine.detokenize(self._known[key].ids[-_TAIL_TOKENS:].tolist())
                 self._opens_think[cell.workload] = tail.rfind("<think>") > tail.rfind("</think>")
 
     async def warm_up(

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from farm.compare.advice import against_baseline, choice
-from farm.compare.caveats import EXCLUDE
 from farm.compare.metrics import checked
 from farm.compare.model import (
     Comparison,
@@ -19,6 +18,7 @@ from farm.compare.model import (
     VariantFigures,
     WorkloadComparison,
 )
+from farm.compare.warnings import EXCLUDE
 from farm.compare.words import change, change_parts, p_value, percent, points, ratio, ratio_parts
 from farm.report import cells, flips, plots
 from farm.report.columns import VARIANT_COLUMNS, Variant
@@ -75,8 +75,8 @@ def render(
         _section("Warnings", comparison.warnings, anchor="warnings"),
         _published(comparison),
     ]
-    for place, name in enumerate(names):
-        body.append(_workload(comparison, name, answers, f"workload-{place}"))
+    for index, name in enumerate(names):
+        body.append(_workload(comparison, name, answers, f"workload-{index}"))
         body.append(_flips(comparison, name, answers, items, texts or _texts_of(records)))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{for_html(title)}</title>\n'
@@ -110,9 +110,9 @@ def _texts_of(records: pd.DataFrame) -> flips.Texts:
 
 def _contents(comparison: Comparison) -> str:
     links = [("do", "What to do"), ("figures", "All variants"), ("why", "Why"), ("warnings", "Warnings")]
-    told = {"do": comparison.advice, "why": comparison.why, "warnings": comparison.warnings}
-    links = [(anchor, name) for anchor, name in links if told.get(anchor, True)]
-    links += [(f"workload-{place}", f"{name} in full") for place, name in enumerate(comparison.workloads)]
+    answered = {"do": comparison.advice, "why": comparison.why, "warnings": comparison.warnings}
+    links = [(anchor, name) for anchor, name in links if answered.get(anchor, True)]
+    links += [(f"workload-{index}", f"{name} in full") for index, name in enumerate(comparison.workloads)]
     return "<nav>" + "".join(f'<a href="#{anchor}">{for_html(name)}</a>' for anchor, name in links) + "</nav>"
 
 
@@ -152,13 +152,13 @@ def _section(title: str, lines: Sequence[str], style: str = "", anchor: str = ""
     if not lines:
         return ""
     listed = "".join(f"<li>{for_html(line)}</li>" for line in lines)
-    place = f' id="{anchor}"' if anchor else ""
-    return f'<h3{place}>{title}</h3><ul class="{style}">{listed}</ul>'
+    index = f' id="{anchor}"' if anchor else ""
+    return f'<h3{index}>{title}</h3><ul class="{style}">{listed}</ul>'
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
     """Cells are escaped; what follows a line break is in small print. The first `words` columns are words."""
-    kinds = ["w" if place < words else "n" for place in range(len(heads))]
+    kinds = ["w" if index < words else "n" for index in range(len(heads))]
     top = "".join(f'<th class="{kind}">{for_html(head)}</th>' for kind, head in zip(kinds, heads, strict=True))
     lines = "".join(
         "<tr>"
@@ -217,8 +217,8 @@ def _figures(variants: Mapping[str, VariantFigures]) -> str:
 
 
 def _definitions(columns: Iterable[Variant]) -> str:
-    told = {column.heading: column.definition for column in columns}
-    listed = "".join(f"<dt>{for_html(name)}</dt><dd>{for_html(text)}</dd>" for name, text in told.items())
+    answered = {column.heading: column.definition for column in columns}
+    listed = "".join(f"<dt>{for_html(name)}</dt><dd>{for_html(text)}</dd>" for name, text in answered.items())
     return f"<details><summary>what each figure is</summary><dl>{listed}</dl></details>"
 
 
@@ -305,8 +305,8 @@ def _flips(
 
 def _flip(flip: flips.Flip) -> str:
     repeat = f", repeat {flip.repeat}" if flip.repeat else ""
-    told = "; ".join(f"{name}: {answer or 'no answer'}" for name, answer in flip.answers.items())
-    head = f"{flip.item_id}{repeat}: {flip.right} is right, expected {flip.gold or 'not recorded'}; {told}"
+    answered = "; ".join(f"{name}: {answer or 'no answer'}" for name, answer in flip.answers.items())
+    head = f"{flip.item_id}{repeat}: {flip.right} is right, expected {flip.gold or 'not recorded'}; {answered}"
     question = f"<p>{for_html(flip.question)}</p>" if flip.question else ""
     sides = "".join(
         f"<div><b>{for_html(name)}</b><pre>{for_html(output)}</pre></div>" for name, output in flip.outputs.items()

@@ -117,8 +117,8 @@ def forest(contrasts: Sequence[Contrast], mark: str) -> str:
         ):
             axes.axvline(1.0, color="#666666", linewidth=1)
             shown = [1.0]
-            for place, estimate in enumerate(estimates):
-                shown += _whisker(axes, place, estimate, shift)
+            for number, estimate in enumerate(estimates):
+                shown += _whisker(axes, number, estimate, shift)
             _scale(axes, "x", shown, 5)
             axes.set_title(f"{title} [95 %]", loc="left")
             axes.set_yticks(range(len(names)), names)
@@ -127,17 +127,17 @@ def forest(contrasts: Sequence[Contrast], mark: str) -> str:
     return _drawn(0.9 + max(0.5, _height(names) + 0.1) * len(contrasts), mark, draw)
 
 
-def _whisker(axes: Any, place: int, estimate: Estimate, shift: float) -> list[float]:
+def _whisker(axes: Any, number: int, estimate: Estimate, shift: float) -> list[float]:
     """Draw the estimate; the values it takes up on the axis."""
     if estimate.value is None:
         return []
     value = estimate.value + shift
     ends = [end + shift for end in estimate.ci or () if end is not None]
     if len(ends) == 2:
-        axes.plot(ends, [place, place], color="#000000", linewidth=1.5)
-    axes.plot([value], [place], "s", color="#0072B2", markersize=6)
+        axes.plot(ends, [number, number], color="#000000", linewidth=1.5)
+    axes.plot([value], [number], "s", color="#0072B2", markersize=6)
     text = f"{value:.2f}" if 0.1 <= value < 100 else f"{value:.2g}"
-    axes.annotate(text, (value, place), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8)
+    axes.annotate(text, (value, number), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8)
     return [value, *ends]
 
 
@@ -163,8 +163,8 @@ def ecdf(answers: pd.DataFrame, variants: Sequence[str], column: str, label: str
     return _drawn(2.8 + _legend_height(names), mark, draw)
 
 
-def _line(place: int) -> dict[str, Any]:
-    return {"color": _COLOURS[place % len(_COLOURS)], "linestyle": _LINES[place % len(_LINES)], "linewidth": 1.6}
+def _line(number: int) -> dict[str, Any]:
+    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _LINES[number % len(_LINES)], "linewidth": 1.6}
 
 
 def accepted_drafts(histograms: Mapping[str, Sequence[int]], variants: Sequence[str], mark: str) -> str:
@@ -175,11 +175,11 @@ def accepted_drafts(histograms: Mapping[str, Sequence[int]], variants: Sequence[
         axes = figure.subplots()
         width = 0.8 / len(histograms)
         bars = []
-        for place, (variant, rounds) in enumerate(histograms.items()):
+        for number, (variant, rounds) in enumerate(histograms.items()):
             style = variants.index(variant)
             bars.append(
                 axes.bar(
-                    np.arange(len(rounds)) + (place - (len(histograms) - 1) / 2) * width,
+                    np.arange(len(rounds)) + (number - (len(histograms) - 1) / 2) * width,
                     np.asarray(rounds, dtype=np.float64) / max(sum(rounds), 1),
                     width,
                     color=_COLOURS[style % len(_COLOURS)],
@@ -210,11 +210,11 @@ def tpot_along_time(answers: pd.DataFrame, variants: Sequence[str], mark: str) -
         for axes, node in zip(panels, nodes, strict=True):
             own = answers[(answers["node"] == node).to_numpy()]
             dots = []
-            for place, variant in enumerate(variants):
+            for number, variant in enumerate(variants):
                 points = _thinned(own[(own["variant"] == variant).to_numpy()])
                 times = (points["started_at"] - start).dt.total_seconds() / seconds
-                dots += axes.plot(times, points["request_tpot_ms"], _MARKERS[place % len(_MARKERS)], markersize=3.5,
-                                  color=_COLOURS[place % len(_COLOURS)], alpha=0.6, markeredgewidth=0)  # fmt: skip
+                dots += axes.plot(times, points["request_tpot_ms"], _MARKERS[number % len(_MARKERS)], markersize=3.5,
+                                  color=_COLOURS[number % len(_COLOURS)], alpha=0.6, markeredgewidth=0)  # fmt: skip
             axes.set_title(_name(node, 80), loc="left")
             axes.set_ylabel("ms per token")
         _scale(panels[0], "y", answers["request_tpot_ms"], 5)

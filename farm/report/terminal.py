@@ -70,8 +70,8 @@ def _cell(cell: cells.Cell) -> RenderableType:
 def _published(comparison: Comparison) -> Table:
     table = Table(title=Text("Published figures beside the measured ones", "bold"), title_justify="left",
                   box=box.SIMPLE_HEAD, show_edge=False)  # fmt: skip
-    for place, head in enumerate(("workload", "variant", "figure", "measured", "published")):
-        table.add_column(head, justify="right" if place > 2 else "left", overflow="fold")
+    for index, head in enumerate(("workload", "variant", "figure", "measured", "published")):
+        table.add_column(head, justify="right" if index > 2 else "left", overflow="fold")
     for row in cells.published_rows(comparison):
         table.add_row(*(_text(cell) for cell in row))
     return table

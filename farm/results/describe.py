@@ -13,8 +13,8 @@ from farm.types import CellGrid, Item, Label
 from farm.workloads.items import digest
 
 
-def ask_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
-    """What the sweep asks, by names."""
+def grid_of(sweep: Sweep, items: Mapping[str, Sequence[Item]]) -> CellGrid:
+    """The cells of the sweep, by names."""
     return CellGrid(
         variants=tuple(variant.name for variant in sweep.variants),
         items={name: tuple(item.item_id for item in items[name]) for name in sweep.workloads},
@@ -57,7 +57,7 @@ def describe(
             }
             for name, workload in sweep.workloads.items()
         },
-        "planned_cells": sum(1 for _ in ask_of(sweep, items).cells()),
+        "planned_cells": sum(1 for _ in grid_of(sweep, items).cells()),
         "failed_variants": {},
         "resolved": _resolved(sweep),
         "commands": {name: list(argv) for name, argv in commands.items()},
@@ -67,7 +67,7 @@ def describe(
 
 def _resolved(sweep: Sweep) -> dict[str, Any]:
     """The whole sweep without secrets; workloads keep their names, whatever these look like."""
-    asked = sweep.model_dump(mode="json")
-    workloads = {name: masked(workload) for name, workload in asked.pop("workloads").items()}
-    resolved: dict[str, Any] = masked(asked) | {"workloads": workloads}
+    requested = sweep.model_dump(mode="json")
+    workloads = {name: masked(workload) for name, workload in requested.pop("workloads").items()}
+    resolved: dict[str, Any] = masked(requested) | {"workloads": workloads}
     return resolved

@@ -153,13 +153,13 @@ class ResultsFolder:
     def write_engine(self, engine_id: str, *, log: str | None, telemetry: bytes | None) -> dict[str, str]:
         """Keep an engine's log and its GPU's readings; returns where, as fields of its report."""
         kept = {"log": (".log", None if log is None else log.encode()), "telemetry": (".telemetry.parquet", telemetry)}
-        places: dict[str, str] = {}
+        written: dict[str, str] = {}
         for name, (ending, content) in kept.items():
             if content is not None:
-                place = self.path / "engines" / f"{engine_id}{ending}"
-                write_file(place, content)
-                places[name] = str(place.relative_to(self.path))
-        return places
+                target = self.path / "engines" / f"{engine_id}{ending}"
+                write_file(target, content)
+                written[name] = str(target.relative_to(self.path))
+        return written
 
     def share(self, into: Path, sweep: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> None:
         """Make a folder that a comparison elsewhere can read: the same tables, with these descriptions."""

@@ -27,10 +27,10 @@ def cache_state(environment: Mapping[str, str]) -> dict[str, dict[str, int]]:
 
 def _measure(folder: Path) -> dict[str, int]:
     kernels = size = 0
-    for place, _, files in os.walk(folder):
+    for directory, _, files in os.walk(folder):
         for name in files:
             try:
-                size += os.stat(os.path.join(place, name)).st_size
+                size += os.stat(os.path.join(directory, name)).st_size
             except OSError:
                 continue  # another process may clean up beside us
             kernels += name.endswith(_COMPILED)

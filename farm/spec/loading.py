@@ -79,28 +79,28 @@ def _override(raw: dict[Any, Any], override: str) -> None:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError(f"--set {override}: the value is not valid YAML") from error
-    place: Any = raw
+    location: Any = raw
     for depth, key in enumerate(keys):
         here = ".".join(keys[:depth]) or "the sweep"
-        if isinstance(place, list):
-            if not key.isdigit() or int(key) >= len(place):
+        if isinstance(location, list):
+            if not key.isdigit() or int(key) >= len(location):
                 raise InputError(
-                    f"--set {override}: {here} is a list of {len(place)}; '{key}' is not one of its places"
+                    f"--set {override}: {here} is a list of {len(location)}; '{key}' is not one of its indices"
                 )
             step: Any = int(key)
-        elif isinstance(place, dict):
+        elif isinstance(location, dict):
             step = key
         else:
             raise InputError(f"--set {override}: {here} is a plain value and has no '{key}'")
         if depth == len(keys) - 1:
-            if isinstance(place, dict) and keys[-2:-1] == ["args"]:
-                for known in [name for name in place if argument_name(str(name)) == argument_name(key)]:
-                    del place[known]  # the same argument, written in another way
-            place[step] = value
+            if isinstance(location, dict) and keys[-2:-1] == ["args"]:
+                for known in [name for name in location if argument_name(str(name)) == argument_name(key)]:
+                    del location[known]  # the same argument, written in another way
+            location[step] = value
         else:
-            if isinstance(place, dict) and place.get(step) is None:
-                place[step] = {}
-            place = place[step]
+            if isinstance(location, dict) and location.get(step) is None:
+                location[step] = {}
+            location = location[step]
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -109,18 +109,18 @@ def _first_problem(error: ValidationError) -> str:
     where = [str(part) for part in problem["loc"]]
     if where[:1] == ["workloads"] and len(where) > 2:
         del where[2]  # pydantic's own: the kind of the workload
-    place = ".".join(where)
+    location = ".".join(where)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if problem["type"] == "extra_forbidden":
         near = get_close_matches(where[-1], _known_fields(), n=1)
         hint = f"; did you mean '{near[0]}'?" if near else "; remove it"
-        return f"{place}: unknown field{hint}{more}"
+        return f"{location}: unknown field{hint}{more}"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
         message = "is missing; add it"
     elif problem["type"] != "value_error" and not any(is_secret(part) for part in where):
         message = f"{message}, not {problem['input']!r:.80}"
-    return f"{place}: {message}{more}" if place else f"{message}{more}"
+    return f"{location}: {message}{more}" if location else f"{message}{more}"
 
 
 def _known_fields() -> set[str]:

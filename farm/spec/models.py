@@ -45,7 +45,7 @@ FARM_OWNED_ARGS: Final = {
 }
 
 # Engine settings that say where and how patiently, not what: a sweep goes on after one of them has changed.
-_NOT_ASKED: Final = {
+_NOT_IN_IDENTITY: Final = {
     "start_timeout_s",
     "request_timeout_s",
     "stall_timeout_s",
@@ -154,7 +154,7 @@ class Sweep(Strict):
         if not isinstance(value, list):
             return value
         return [
-            {"name": entry, "parts": catalogue.catalogue_parts(entry)} if isinstance(entry, str) else entry
+            {"name": entry, "parts": catalogue.catalogue_optimisations(entry)} if isinstance(entry, str) else entry
             for entry in value
         ]
 
@@ -210,12 +210,16 @@ class Sweep(Strict):
 
         What changes no answer and no figure is left out, so that a sweep goes on after a longer time limit.
         """
-        asked = self.model_dump(
+        requested = self.model_dump(
             mode="json",
-            exclude={"about": True, "engine": _NOT_ASKED},
+            exclude={"about": True, "engine": _NOT_IN_IDENTITY},
         )
-        asked["variants"] = [{"name": v.name, "args": self.args_of(v), "env": self.env_of(v)} for v in self.variants]
-        canonical = json.dumps({"asked": masked(asked), "items": items_digest}, sort_keys=True, separators=(",", ":"))
+        requested["variants"] = [
+            {"name": v.name, "args": self.args_of(v), "env": self.env_of(v)} for v in self.variants
+        ]
+        canonical = json.dumps(
+            {"asked": masked(requested), "items": items_digest}, sort_keys=True, separators=(",", ":")
+        )
         return f"{self.name}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
 
 

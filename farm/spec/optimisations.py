@@ -1,10 +1,10 @@
 """The catalogue of optimisations, and how a name such as `humming+fp8-head+nextn` becomes engine settings.
 
-A `Part` is one optimisation: the settings it adds, and the settings it cannot live with. A variant is the ground
-`baseline` with parts laid over it in the order of its name; a later part wins over an earlier one for the same
+A `Optimisation` is one optimisation: the settings it adds, and the settings it cannot live with. A variant is the
+ground `baseline` with parts laid over it in the order of its name; a later part wins over an earlier one for the same
 argument. A value of `None` takes an argument away. `{model}` in a value stands for the model that is measured.
 
-What an engine must show before a figure of it counts follows from the resolved settings (`must_be_seen`), so it holds
+What an engine must show before a figure of it counts follows from the resolved settings (`expected_state`), so it holds
 for a user's own variants as well.
 """
 
@@ -41,7 +41,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Part:
+class Optimisation:
     """One optimisation as data.
 
     Attributes:
@@ -65,32 +65,32 @@ SIMULATED_ACCEPTANCE_VARIABLE: Final = "SGLANG_SIMULATE_ACC_LEN"
 # Speculation whose drafts come from a model; these draft with the target's own head.
 _SHARED_HEAD_ALGORITHMS: Final = ("NEXTN", "EAGLE")
 
-CATALOGUE: Final[Mapping[str, Part]] = MappingProxyType(
+CATALOGUE: Final[Mapping[str, Optimisation]] = MappingProxyType(
     {
-        BASELINE: Part(
+        BASELINE: Optimisation(
             about="FlashInfer MXFP4 MoE kernels, BF16 LM head with FP32 output, no speculation",
             args={"moe-runner-backend": "flashinfer_mxfp4", "enable-fp32-lm-head": True},
             needs=Needs(gpu=True, capability=(9, 0), package="flashinfer-python"),
         ),
-        "humming": Part(
+        "humming": Optimisation(
             about="Humming MoE kernels in place of FlashInfer MXFP4",
             args={"moe-runner-backend": "humming"},
             env={"HUMMING_COMPILER": "nvrtc"},
             needs=Needs(gpu=True, capability=(7, 5), package="humming-kernels"),
         ),
-        "marlin": Part(
+        "marlin": Optimisation(
             about="Marlin W4A16 MoE kernels in place of FlashInfer MXFP4",
             args={"moe-runner-backend": "marlin"},
             needs=Needs(gpu=True, capability=(8, 0)),
         ),
-        "fp8-head": Part(
+        "fp8-head": Optimisation(
             about="LM head quantised to FP8 when the model is loaded, in place of the FP32-output head",
             args={"enable-fp32-lm-head": None},
             env={FP8_HEAD_VARIABLE: "1"},
             excludes={"enable-fp32-lm-head": "an FP8 head and an FP32-output head exclude each other"},
             needs=Needs(capability=(8, 9)),
         ),
-        "nextn": Part(
+        "nextn": Optimisation(
             about="NEXTN multi-token prediction: 3 draft steps, 4 verified tokens a round",
             args={
                 "speculative-algorithm": "NEXTN",
@@ -101,7 +101,7 @@ CATALOGUE: Final[Mapping[str, Part]] = MappingProxyType(
             },
             needs=Needs(draft_layer=True),
         ),
-        "dspark": Part(
+        "dspark": Optimisation(
             about="DSPARK block drafter with its own draft model",
             args={
                 "speculative-algorithm": "DSPARK",
@@ -121,7 +121,7 @@ FACTORIAL: Final = (
 
 
 @dataclass(frozen=True)
-class Seen:
+class ExpectedState:
     """What an engine must show of itself when a variant's settings are really active.
 
     Attributes:
@@ -148,7 +148,7 @@ class Settings:
     env: dict[str, str]
 
 
-def part(name: str) -> Part:
+def optimisation(name: str) -> Optimisation:
     """One part of the catalogue; an unknown name is an `InputError` that names the nearest known one."""
     if name in CATALOGUE:
         return CATALOGUE[name]
@@ -162,41 +162,41 @@ def compose(names: list[str]) -> Settings:
     args: dict[str, ArgValue] = {}
     env: dict[str, str] = {}
     for name in names:
-        args |= part(name).args
-        env |= part(name).env
+        args |= optimisation(name).args
+        env |= optimisation(name).env
     return Settings(args, env)
 
 
-def catalogue_parts(variant: str) -> list[str]:
+def catalogue_optimisations(variant: str) -> list[str]:
     """The parts of a variant written by name: always over the baseline, `a+b` being baseline, a, b."""
     parts = [name for name in variant.split("+") if name != BASELINE]
-    if found := _rivals(parts):
+    if found := _conflicts(parts):
         raise InputError(f"variant '{variant}': {found[0]}")
     return [BASELINE, *parts]
 
 
-def _rivals(parts: Sequence[str]) -> list[str]:
+def _conflicts(parts: Sequence[str]) -> list[str]:
     """Parts that would overrule each other. Only the baseline is there to be overruled."""
     found = []
     for arg, what in (("moe-runner-backend", "choose the MoE kernels"), ("speculative-algorithm", "draft")):
-        rivals = [name for name in dict.fromkeys(parts) if name != BASELINE and arg in part(name).args]
-        if len(rivals) > 1:
-            found.append(f"'{rivals[0]}' and '{rivals[1]}' both {what}; keep one of them")
+        conflicts = [name for name in dict.fromkeys(parts) if name != BASELINE and arg in optimisation(name).args]
+        if len(conflicts) > 1:
+            found.append(f"'{conflicts[0]}' and '{conflicts[1]}' both {what}; keep one of them")
     return found
 
 
 def contradictions(parts: list[str], args: Mapping[str, ArgValue], env: Mapping[str, str], *, device: str) -> list[str]:
     """What is impossible in a variant's resolved settings, each as a sentence that names both sides."""
-    found = _rivals(parts)
+    found = _conflicts(parts)
     if device == "cpu":
         found += [
-            f"'{name}' needs a GPU and engine.device is cpu; variants for a CPU are declared by parts that run there, "
+            f"'{name}' needs a GPU and engine.device is cpu; variants for a CPU are declared with `parts` that run there, "
             "for example {name: plain} and {name: nextn, parts: [nextn]}"
             for name in parts
-            if part(name).needs.gpu
+            if optimisation(name).needs.gpu
         ]
     for name in parts:
-        for arg, reason in part(name).excludes.items():
+        for arg, reason in optimisation(name).excludes.items():
             if args.get(arg) not in (None, False):
                 found.append(f"'{name}' is set beside --{arg}: {reason}")
     if _fp8_head(env) and "fp8-head" not in parts and args.get("enable-fp32-lm-head"):
@@ -215,12 +215,12 @@ def contradictions(parts: list[str], args: Mapping[str, ArgValue], env: Mapping[
     return found
 
 
-def must_be_seen(args: Mapping[str, ArgValue], env: Mapping[str, str]) -> Seen:
+def expected_state(args: Mapping[str, ArgValue], env: Mapping[str, str]) -> ExpectedState:
     """What follows from a variant's resolved settings for the engine that runs them."""
     backend = args.get("moe-runner-backend")
     fp8 = _fp8_head(env)
     algorithm = args.get("speculative-algorithm")
-    return Seen(
+    return ExpectedState(
         moe_backend=str(backend) if backend not in (None, False, "auto") else None,
         head="fp8" if fp8 else "fp32-output" if args.get("enable-fp32-lm-head") else None,
         speculation=str(algorithm) if algorithm else None,

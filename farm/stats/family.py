@@ -111,7 +111,7 @@ def effects(made_of: Features) -> list[Effect]:
 
 
 def _first_use(feature: str, made_of: Features) -> int:
-    return next(place for place, own in enumerate(made_of.values()) if feature in own)
+    return next(index for index, own in enumerate(made_of.values()) if feature in own)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -119,10 +119,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     By hand, since the one of statsmodels collects garbage at every call, which takes longer than all else here.
     """
-    order = sorted((p, place) for place, p in enumerate(p_values) if math.isfinite(p))
+    order = sorted((p, index) for index, p in enumerate(p_values) if math.isfinite(p))
     out = [math.nan] * len(p_values)
     highest = 0.0
-    for rank, (p, place) in enumerate(order):
+    for rank, (p, index) in enumerate(order):
         highest = max(highest, min(1.0, (len(order) - rank) * p))
-        out[place] = highest
+        out[index] = highest
     return out

@@ -54,8 +54,8 @@ def answers(results: Results, key: Key) -> pd.DataFrame:
     """One row for each answer, in the order of the items."""
     own = results.of(key)
     items = results.items[(results.items["workload"] == key.workload).to_numpy(dtype=bool)]
-    asked = items.assign(order=range(len(items)))[["item_id", "order", "prompt"]]
-    rows = own.merge(asked, on="item_id", how="left").sort_values(["order", "repeat"], kind="stable")
+    requested = items.assign(order=range(len(items)))[["item_id", "order", "prompt"]]
+    rows = own.merge(requested, on="item_id", how="left").sort_values(["order", "repeat"], kind="stable")
     table = pd.DataFrame(
         {
             "item": rows["item_id"],

@@ -34,9 +34,9 @@ def describe_sweep(results: Results, state: State, table: str, variants: str) ->
 
 def describe_child(results: Results, key: Key, state: State) -> str:
     """A child's description in markdown."""
-    asked = results.sweep.workloads[key.workload]
+    requested = results.sweep.workloads[key.workload]
     parts = _banners(results, state)
-    parts.append(f"Variant **{key.variant}** on **{key.workload}** ({asked.title or asked.kind}).")
+    parts.append(f"Variant **{key.variant}** on **{key.workload}** ({requested.title or requested.kind}).")
     ending = "Artifacts: `answers.json` is the table of answers, `command.txt` how the engine was started, "
     ending += "`engines/` what each engine said of itself." if state.name != RUNNING else "added when the sweep ends."
     return _fitted("\n\n".join(parts), ending)

@@ -113,23 +113,23 @@ def params_of_sweep(results: Results) -> dict[str, str]:
 
 def params_of(results: Results, key: Key) -> dict[str, str]:
     """Parameters of a child: what was asked, and the settings in which the variants differ."""
-    sweep, asked = results.sweep, results.sweep.workloads[key.workload]
+    sweep, requested = results.sweep, results.sweep.workloads[key.workload]
     spec = results.resolved(key.workload)
     plain = {
         "variant": key.variant,
         "workload": key.workload,
-        "kind": asked.kind,
+        "kind": requested.kind,
         "model": sweep.model,
         "engine_kind": sweep.engine_kind,
         "device": sweep.device,
-        "items": asked.items,
+        "items": requested.items,
         "repeats": results.repeats(key.workload),
         "seed": spec.seed,
         "shots": spec.shots,
         "thinking": spec.thinking,
         "concurrency": sweep.resolved.engine.concurrency,
     }
-    sampling = {f"sampling/{safe_name(name)}": value for name, value in asked.sampling.items()}
+    sampling = {f"sampling/{safe_name(name)}": value for name, value in requested.sampling.items()}
     arguments = _differing({name: _arguments(argv) for name, argv in sweep.commands.items()})
     env = _differing({name: env_of(results, name) for name in sweep.variants})
     return _texts(
@@ -145,9 +145,9 @@ def env_of(results: Results, variant: str) -> dict[str, str]:
     if results.sweep.environments is not None:
         return results.sweep.environments.get(variant, {})
     # Written by a farm that did not tell yet: what was asked for by name, without what optimisations added.
-    asked = results.sweep.resolved
-    own = next((one.env for one in asked.variants if one.name == variant), {})
-    return asked.engine.env | own
+    requested = results.sweep.resolved
+    own = next((one.env for one in requested.variants if one.name == variant), {})
+    return requested.engine.env | own
 
 
 def _arguments(argv: Iterable[str]) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Results:
     def item_order(self, workload: str) -> dict[str, int]:
         """Place of each item in its workload."""
         own = self.items.loc[(self.items["workload"] == workload).to_numpy(dtype=bool), "item_id"]
-        return {str(item_id): place for place, item_id in enumerate(own)}
+        return {str(item_id): node for node, item_id in enumerate(own)}
 
     @property
     def started_ms(self) -> int:

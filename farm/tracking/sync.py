@@ -122,8 +122,8 @@ class _Sync:
         parent = self._parent(experiment_id, known)
         self.store.reopen(parent)
         children = {
-            key: self._child(experiment_id, parent.info.run_id, known, key, place)
-            for place, key in enumerate(results.keys)
+            key: self._child(experiment_id, parent.info.run_id, known, key, index)
+            for index, key in enumerate(results.keys)
         }
         for key, run in children.items():
             self._log_child(run, key, states[key])
@@ -143,7 +143,7 @@ class _Sync:
         tags = {"farm.role": "sweep", "farm.sweep_id": self.results.sweep_id}
         return self.store.create_run(experiment_id, run_name(self.results), self.results.started_ms, tags)
 
-    def _child(self, experiment_id: str, parent_id: str, known: list[Any], key: Key, place: int) -> Any:
+    def _child(self, experiment_id: str, parent_id: str, known: list[Any], key: Key, index: int) -> Any:
         identity = {
             "farm.role": "variant",
             "farm.sweep_id": self.results.sweep_id,
@@ -155,7 +155,7 @@ class _Sync:
             if identity.items() <= run.data.tags.items():
                 return run
         # The UI shows the youngest first: a millisecond apart, the children stand in the sweep's own order.
-        started_ms = self.results.started_ms + len(self.results.keys) - place
+        started_ms = self.results.started_ms + len(self.results.keys) - index
         return self.store.create_run(experiment_id, run_name(self.results, key), started_ms, identity)
 
     def _log_child(self, run: Any, key: Key, state: State) -> None:
@@ -209,11 +209,11 @@ class _Sync:
 
 def _dataset(results: Results, workload: str) -> dict[str, str]:
     """A workload as MLflow's data set. Its digest field is short, so the whole digest stands in the profile."""
-    asked = results.sweep.workloads[workload]
-    digest = asked.digest
-    source = masked_text(asked.source or workload)
-    hub = asked.kind == "gsm8k" and not source.startswith(("/", "builtin:"))
-    profile = {"num_rows": asked.items, "sha256": digest, "title": asked.title}
+    requested = results.sweep.workloads[workload]
+    digest = requested.digest
+    source = masked_text(requested.source or workload)
+    hub = requested.kind == "gsm8k" and not source.startswith(("/", "builtin:"))
+    profile = {"num_rows": requested.items, "sha256": digest, "title": requested.title}
     return {
         "name": workload,
         "digest": digest[:_MAX_DIGEST_CHARACTERS],

@@ -103,19 +103,21 @@ def items(spec: Gsm8kWorkload) -> list[Item]:
     sampling = spec.sampling.model_dump()
     if spec.output_tokens is not None:
         sampling |= {"max_new_tokens": spec.output_tokens, "ignore_eos": True}
-    asked: list[Item] = []
-    places: dict[str, str] = {}
-    for index, (place, row) in enumerate(_rows(spec.source, "test")):
-        question, answer = _fields(place, row)
-        item_id = checked_id(f"source: {place}", row["id"]) if row.get("id") is not None else f"test-{index:04d}"
-        if item_id in places:
-            raise InputError(f"source: {place}: id: '{item_id}' is taken by {places[item_id]}; give each row its own")
-        places[item_id] = place
+    requested: list[Item] = []
+    locations: dict[str, str] = {}
+    for index, (location, row) in enumerate(_rows(spec.source, "test")):
+        question, answer = _fields(location, row)
+        item_id = checked_id(f"source: {location}", row["id"]) if row.get("id") is not None else f"test-{index:04d}"
+        if item_id in locations:
+            raise InputError(
+                f"source: {location}: id: '{item_id}' is taken by {locations[item_id]}; give each row its own"
+            )
+        locations[item_id] = location
         try:
             gold = gold_answer(answer)
         except ValueError as error:
-            raise InputError(f"source: {place}: answer: {error}") from error
-        asked.append(
+            raise InputError(f"source: {location}: answer: {error}") from error
+        requested.append(
             Item(
                 item_id=item_id,
                 sampling=sampling,
@@ -125,14 +127,14 @@ def items(spec: Gsm8kWorkload) -> list[Item]:
                 gold=None if spec.output_tokens else gold,
             )
         )
-    if spec.questions is not None and spec.questions > len(asked):
+    if spec.questions is not None and spec.questions > len(requested):
         raise InputError(
-            f"questions: {spec.questions} are asked for and {spec.source} has {len(asked)}; null asks all of them"
+            f"questions: {spec.questions} are asked for and {spec.source} has {len(requested)}; null asks all of them"
         )
     if spec.order == "shuffled":
         # Order by a hash: the same on every machine and Python version, and no question's place depends on the others.
-        asked.sort(key=lambda item: hashlib.sha256(f"{spec.seed}/{item.item_id}".encode()).digest())
-    return asked[: spec.questions]
+        requested.sort(key=lambda item: hashlib.sha256(f"{spec.seed}/{item.item_id}".encode()).digest())
+    return requested[: spec.questions]
 
 
 def _examples(spec: Gsm8kWorkload) -> str:
@@ -142,17 +144,17 @@ def _examples(spec: Gsm8kWorkload) -> str:
     if len(rows) < spec.shots:
         raise InputError(f"shots: {spec.shots} examples are asked for and train of {spec.source} has {len(rows)}")
     solved = []
-    for place, row in rows[: spec.shots]:
-        question, answer = _fields(place, row)
+    for location, row in rows[: spec.shots]:
+        question, answer = _fields(location, row)
         solved.append(f"Question: {question}\nAnswer: {CALCULATOR.sub('', answer)}\n\n")
     return "Here are solved problems.\n\n" + "".join(solved)
 
 
-def _fields(place: str, row: dict[str, Any]) -> tuple[str, str]:
+def _fields(location: str, row: dict[str, Any]) -> tuple[str, str]:
     for name in ("question", "answer"):
         if not isinstance(row.get(name), str) or not row[name].strip():
             raise InputError(
-                f"source: {place}: {name}: must be a text that is not empty, not {row.get(name)!r:.80}; rows hold "
+                f"source: {location}: {name}: must be a text that is not empty, not {row.get(name)!r:.80}; rows hold "
                 "`question` and `answer`, and the answer ends in `#### N`"
             )
     return row["question"].strip(), row["answer"].strip()

@@ -33,30 +33,30 @@ def read_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     # Lines end at \n alone: str.splitlines would also break at characters that JSON strings may hold, such as U+2028.
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if line.strip():
-            place = f"{path}, line {number}"
-            rows.append((place, _row(place, line)))
+            location = f"{path}, line {number}"
+            rows.append((location, _row(location, line)))
     if not rows:
         raise InputError(f"{path}: is empty; write one JSON object a line")
     return rows
 
 
-def _row(place: str, line: bytes) -> dict[str, Any]:
+def _row(location: str, line: bytes) -> dict[str, Any]:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{place}: is not UTF-8 at byte {error.start + 1}: save the file as UTF-8") from error
+        raise InputError(f"{location}: is not UTF-8 at byte {error.start + 1}: save the file as UTF-8") from error
     try:
         row = json.loads(text, parse_constant=_no_constant)
         # A lone surrogate is legal in JSON, but no text: it could be neither sent nor stored.
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{place}: holds half of a surrogate pair (\\ud800 to \\udfff): write the whole character"
+            f"{location}: holds half of a surrogate pair (\\ud800 to \\udfff): write the whole character"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{place}: is not valid JSON: {error}; write one JSON object a line") from error
+        raise InputError(f"{location}: is not valid JSON: {error}; write one JSON object a line") from error
     if not isinstance(row, dict):
-        raise InputError(f"{place}: is not a JSON object; write {{...}} with named fields")
+        raise InputError(f"{location}: is not a JSON object; write {{...}} with named fields")
     return row
 
 
@@ -64,7 +64,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def checked_id(place: str, value: Any) -> str:
+def checked_id(location: str, value: Any) -> str:
     """A row's own id, as text.
 
     Raises:
@@ -73,15 +73,15 @@ def checked_id(place: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise InputError(f"{place}: id: write a text or a whole number, not {value!r:.80}")
+        raise InputError(f"{location}: id: write a text or a whole number, not {value!r:.80}")
     if not value.strip() or value != value.strip() or value in (".", ".."):
         raise InputError(
-            f"{place}: id: {value!r:.80} is no name; write at least one visible character, no outer spaces"
+            f"{location}: id: {value!r:.80} is no name; write at least one visible character, no outer spaces"
         )
     if len(value) > MAX_ID_CHARACTERS:
-        raise InputError(f"{place}: id: {len(value)} characters; at most {MAX_ID_CHARACTERS}")
+        raise InputError(f"{location}: id: {len(value)} characters; at most {MAX_ID_CHARACTERS}")
     # Cc and Cf: control and invisible formatting characters; Zl and Zp: Unicode line and paragraph separators.
     wrong = [c for c in value if c in "/\\" or unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
     if wrong:
-        raise InputError(f"{place}: id: holds {wrong[0]!r}; ids hold no slash, backslash or control character")
+        raise InputError(f"{location}: id: holds {wrong[0]!r}; ids hold no slash, backslash or control character")
     return value

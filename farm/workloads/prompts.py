@@ -69,62 +69,62 @@ def items(spec: PromptsWorkload) -> list[Item]:
         InputError: naming the file, the line, the field and the fix.
     """
     found: list[Item] = []
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     try:
-        for place, row in read_rows(Path(expand(spec.file))):
-            item = _item(place, row, spec)
-            if item.item_id in places:
+        for location, row in read_rows(Path(expand(spec.file))):
+            item = _item(location, row, spec)
+            if item.item_id in locations:
                 raise InputError(
-                    f"{place}: id: '{item.item_id}' is taken by {places[item.item_id].rpartition(', ')[2]}; "
+                    f"{location}: id: '{item.item_id}' is taken by {locations[item.item_id].rpartition(', ')[2]}; "
                     "give each row an id of its own"
                 )
-            places[item.item_id] = place
+            locations[item.item_id] = location
             found.append(item)
     except InputError as error:
         raise InputError(f"file: {error}") from error
     return found
 
 
-def _item(place: str, row: dict[str, Any], spec: PromptsWorkload) -> Item:
+def _item(location: str, row: dict[str, Any], spec: PromptsWorkload) -> Item:
     for name in row:
         if name not in FIELDS:
             near = get_close_matches(name, FIELDS, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"a row may hold {', '.join(FIELDS)}"
-            raise InputError(f"{place}: {name!r:.80}: unknown field; {hint}")
+            raise InputError(f"{location}: {name!r:.80}: unknown field; {hint}")
     given = [name for name in CONTENT if name in row]
     if len(given) != 1:
         what = f"both {given[0]} and {given[1]}: keep one" if given else "nothing to ask: add prompt, messages or text"
-        raise InputError(f"{place}: holds {what}")
+        raise InputError(f"{location}: holds {what}")
     messages = text = None
     if given == ["messages"]:
-        messages = _messages(place, row["messages"])
+        messages = _messages(location, row["messages"])
     elif given == ["prompt"]:
-        messages = [{"role": "user", "content": _text(f"{place}: prompt", row["prompt"])}]
+        messages = [{"role": "user", "content": _text(f"{location}: prompt", row["prompt"])}]
     else:
-        text = _text(f"{place}: text", row["text"])
-    line = place.rpartition(" ")[2]
+        text = _text(f"{location}: text", row["text"])
+    line = location.rpartition(" ")[2]
     return Item(
-        item_id=checked_id(place, row["id"]) if "id" in row else f"line-{line}",
-        sampling=_sampling(place, row, spec),
+        item_id=checked_id(location, row["id"]) if "id" in row else f"line-{line}",
+        sampling=_sampling(location, row, spec),
         messages=messages,
         text=text,
         template_kwargs={} if spec.thinking is None or text else {"enable_thinking": spec.thinking},
-        gold=_gold(place, row["answer"]) if row.get("answer") is not None else None,
+        gold=_gold(location, row["answer"]) if row.get("answer") is not None else None,
     )
 
 
-def _messages(place: str, value: Any) -> list[dict[str, str]]:
+def _messages(location: str, value: Any) -> list[dict[str, str]]:
     if not isinstance(value, list) or not value:
-        raise InputError(f"{place}: messages: must be a list with at least one message, not {value!r:.80}")
+        raise InputError(f"{location}: messages: must be a list with at least one message, not {value!r:.80}")
     for index, message in enumerate(value):
-        where = f"{place}: messages.{index}"
+        where = f"{location}: messages.{index}"
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             raise InputError(f'{where}: must be {{"role": ..., "content": ...}} and nothing else, not {message!r:.80}')
         if message["role"] not in ROLES:
             raise InputError(f"{where}.role: must be one of {', '.join(ROLES)}, not {message['role']!r:.80}")
         _text(f"{where}.content", message["content"])
     if value[-1]["role"] != "user":
-        raise InputError(f"{place}: messages: the last one must be the user's, the model answers it")
+        raise InputError(f"{location}: messages: the last one must be the user's, the model answers it")
     return value
 
 
@@ -134,20 +134,20 @@ def _text(where: str, value: Any) -> str:
     return value
 
 
-def _sampling(place: str, row: dict[str, Any], spec: PromptsWorkload) -> dict[str, Any]:
+def _sampling(location: str, row: dict[str, Any], spec: PromptsWorkload) -> dict[str, Any]:
     own = {name: row[name] for name in LIMITS if name in row}
     try:
         return Sampling.model_validate(spec.sampling.model_dump() | own, strict=True).model_dump()
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         field = problem["loc"][0]
-        raise InputError(f"{place}: {field}: {problem['msg']}, not {problem['input']!r:.80}") from error
+        raise InputError(f"{location}: {field}: {problem['msg']}, not {problem['input']!r:.80}") from error
 
 
-def _gold(place: str, value: Any) -> str:
+def _gold(location: str, value: Any) -> str:
     gold = None if isinstance(value, bool) else number(str(value))
     if gold is None:
         raise InputError(
-            f"{place}: answer: only numbers can be graded, not {value!r:.80}; write a number, or leave answer out"
+            f"{location}: answer: only numbers can be graded, not {value!r:.80}; write a number, or leave answer out"
         )
     return gold

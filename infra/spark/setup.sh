@@ -43,7 +43,7 @@ main() {
     check_platform
     check_gpu
     check_disk
-    if [ "$problems" != 0 ]; then stop "$problems of these must be put right first; nothing was changed"; fi
+    if [ "$problems" != 0 ]; then stop "$problems of these must be fixed first; nothing was changed"; fi
     if [ -n "$check_only" ]; then
         check_done
         exit $((problems > 0))
@@ -95,7 +95,7 @@ check_gpu() {
     if [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
         ok "CUDA toolkit in ${CUDA_HOME:-/usr/local/cuda}"
     elif [ -n "$any_platform" ]; then
-        ok "no CUDA toolkit: passed over, since --any-platform is set"
+        ok "no CUDA toolkit: skipped, since --any-platform is set"
     else
         problem "no nvcc in ${CUDA_HOME:-/usr/local/cuda}: FlashInfer compiles its kernels here; install cuda-toolkit-13-0"
     fi
@@ -122,7 +122,7 @@ check_done() {
         problem "no environment of the farm in $FARM_HOME/envs/farm"
     fi
     if [ -n "$skip_engine" ]; then
-        ok "the engine's environment: passed over, since --skip-engine is set"
+        ok "the engine's environment: skipped, since --skip-engine is set"
     elif [ -f "$engine/.stamp" ] && [ "$(cat "$engine/.stamp")" = "$(engine_stamp)" ]; then
         ok "the engine's environment is that of engine.lock"
     else

@@ -60,14 +60,14 @@ def simulate(nodes, known):
     """One sweep in simulated time on a number of nodes."""
     # Neighbours in the list of answers are alike in length; questions of a data set are not.
     items = sorted({item for _, workload, item in known if workload == "gsm8k"}, key=lambda item: hash_of(item))
-    ask = CellGrid(tuple(SETUPS), {"gsm8k": tuple(items), "synthetic": tuple(f"{n:04d}" for n in range(SYNTHETIC))},
+    grid = CellGrid(tuple(SETUPS), {"gsm8k": tuple(items), "synthetic": tuple(f"{n:04d}" for n in range(SYNTHETIC))},
               {"gsm8k": 1, "synthetic": 1})  # fmt: skip
     costs = Costs(
         tokens={("synthetic", f"{n:04d}"): 2048.0 for n in range(SYNTHETIC)},
         prior_cell_s={"gsm8k": Gsm8kWorkload.published_answer_s, "synthetic": 66.7},
         prior_start_s=SPARK_START_S,
     )
-    made = Schedule(ask, "crossover", costs, {})
+    made = Schedule(grid, "crossover", costs, {})
     slots = [f"spark-{n:04d}" for n in range(nodes)]
     return Simulation(
         made, lambda cell: known[cell.variant, cell.workload, cell.item_id], slots=slots, start_s=WARM_START_S

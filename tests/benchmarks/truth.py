@@ -1,6 +1,6 @@
 r"""Do the farm's times say what others say?
 
-One real engine is asked the same prompts in turn by the farm and by SGLang's own benchmark, and both are held against
+One real engine is asked the same prompts in turn by the farm and by SGLang's own benchmark, and both are compared with
 what the engine itself says of the same requests.
 
     python tests/benchmarks/truth.py [--variant nextn] [--prompts 40] [--tokens 64] [--rounds 3]
@@ -11,7 +11,7 @@ Spark). Each round asks all prompts three ways, one request at a time: `farm` is
 for each request, sends text instead of token ids, and calls the request finished at `[DONE]` instead of at the last
 token. Where `farm` and `bench` differ and `as bench` does not, those three habits are the reason.
 
-The machine's speed drifts from one way's turn to the next. So each turn is held against the engine's own account of
+The machine's speed drifts from one way's turn to the next. So each turn is compared with the engine's own account of
 that turn, from its Prometheus sums: what a client's mean has beyond the engine's is the client's, whatever the engine's
 speed was just then. Plain medians are shown as well.
 
@@ -74,7 +74,7 @@ def prompts_of(engine: AskedEngine, count: int) -> list[tuple[str, list[int]]]:
     questions = [json.loads(line)["question"] for line in demo.test_path().read_text(encoding="utf-8").splitlines()]
     found = []
     for number in range(count):
-        chosen = [questions[(number + 17 * place) % len(questions)] for place in range(8)]
+        chosen = [questions[(number + 17 * index) % len(questions)] for index in range(8)]
         ids = engine.chat(" ".join(chosen), enable_thinking=True)
         text = engine.run(engine.client.text_of(ids))
         if engine.run(engine.client.tokenize_text(text)) != ids:
@@ -154,38 +154,38 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict, dict, list
         medians: dict = defaultdict(lambda: defaultdict(list))
         beyond: dict = defaultdict(lambda: defaultdict(list))
         all_farm, all_bench = [], []
-        for place in range(options.rounds):
+        for index in range(options.rounds):
             # The order turns, so that drift falls on all ways alike.
-            for way in WAYS[place % len(WAYS) :] + WAYS[: place % len(WAYS)]:
+            for way in WAYS[index % len(WAYS) :] + WAYS[: index % len(WAYS)]:
                 engine.run(engine.client.flush_cache())
                 before = engine_sums(engine)
                 if way == "bench":
-                    told = ask_bench(engine, dataset, options)
-                    all_bench.append(told)
+                    reported = ask_bench(engine, dataset, options)
+                    all_bench.append(reported)
                     names = {"TTFT": "ttft", "TPOT": "tpot", "latency": "e2e_latency"}
-                    figures = {name: told[f"median_{key}_ms"] / 1000 for name, key in names.items()}
-                    means = {name: told[f"mean_{key}_ms"] / 1000 for name, key in names.items()}
+                    figures = {name: reported[f"median_{key}_ms"] / 1000 for name, key in names.items()}
+                    means = {name: reported[f"mean_{key}_ms"] / 1000 for name, key in names.items()}
                 else:
-                    asked = (ask_farm if way == "farm" else ask_as_bench)(engine, prompts, sampling)
-                    all_farm += asked if way == "farm" else []
-                    figures = figures_of(asked, statistics.median)
-                    means = figures_of(asked, statistics.mean)
+                    requested = (ask_farm if way == "farm" else ask_as_bench)(engine, prompts, sampling)
+                    all_farm += requested if way == "farm" else []
+                    figures = figures_of(requested, statistics.median)
+                    means = figures_of(requested, statistics.mean)
                 own = engine_means(before, engine_sums(engine), options)
                 for name in figures:
                     medians[name][way].append(figures[name])
                     beyond[name][way].append((means[name] - own[name], own[name]))
-                print(f"round {place + 1}, {way:8s} load {os.getloadavg()[0]:.2f} " + _line(figures), flush=True)
+                print(f"round {index + 1}, {way:8s} load {os.getloadavg()[0]:.2f} " + _line(figures), flush=True)
         return medians, beyond, all_farm, all_bench
     finally:
         engine.stop()
 
 
-def figures_of(asked: list[Asked], average) -> dict[str, float]:
+def figures_of(requested: list[Asked], average) -> dict[str, float]:
     """Averages of what was asked."""
     return {
-        "TTFT": average([one.ttft_s for one in asked]),
-        "TPOT": average([one.tpot_s for one in asked]),
-        "latency": average([one.latency_s for one in asked]),
+        "TTFT": average([one.ttft_s for one in requested]),
+        "TPOT": average([one.tpot_s for one in requested]),
+        "latency": average([one.latency_s for one in requested]),
     }
 
 
@@ -244,16 +244,16 @@ def show_accept_length(farm: list[Asked], bench: list[dict]) -> bool:
     tokens = sum(one.tokens for one in farm)
     own = statistics.mean(one.meta["spec_accept_length"] for one in farm)
     print(f"\naccept length: farm {tokens / rounds:.4f} over tokens, {own:.4f} as the mean of the engine's per request")
-    for told in bench:
-        print(f"  bench_serving {told.get('accept_length')} (the engine's running average since its start)")
+    for reported in bench:
+        print(f"  bench_serving {reported.get('accept_length')} (the engine's running average since its start)")
     weighted = tokens / rounds
     per_engine = tokens / sum(one.tokens / one.meta["spec_accept_length"] for one in farm)
-    told = [one["accept_length"] for one in bench if one.get("accept_length")]
+    reported = [one["accept_length"] for one in bench if one.get("accept_length")]
     agrees = abs(weighted / per_engine - 1) <= GOAL
-    if told:
+    if reported:
         # The average leaves each answer's first token out, which comes from prefill and belongs to no round.
         without_first = (tokens - len(farm)) / rounds
-        print(f"  farm, first tokens left out: {without_first:.4f}, bench/that {told[-1] / without_first - 1:+.2%}")
+        print(f"  farm, first tokens left out: {without_first:.4f}, bench/that {reported[-1] / without_first - 1:+.2%}")
     return agrees
 
 
@@ -275,8 +275,8 @@ def show_engine(farm: list[Asked]) -> bool:
         "TPOT": ([one.tpot_s for one in farm], [1 / one.meta["decode_throughput"] for one in farm]),
     }
     print(f"{'':10s}{'farm':>10s}{'engine':>10s}{'difference':>12s}")
-    for name, (seen, told) in rows.items():
-        a, b = statistics.median(seen), statistics.median(told)
+    for name, (seen, reported) in rows.items():
+        a, b = statistics.median(seen), statistics.median(reported)
         print(f"{name:10s}{a * 1e3:10.3f}{b * 1e3:10.3f}{a / b - 1:+12.2%}")
     in_s, out_s, rest_s = map(statistics.median, (way_in, way_out, unexplained))
     ttft = statistics.median(rows["TTFT"][0])

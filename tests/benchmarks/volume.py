@@ -99,23 +99,25 @@ def measure_journal() -> bool:
     print(f"journal: {len(records)} records of 320 tokens (load {os.getloadavg()[0]:.2f})")
     rates = {}
     for batch in (BATCH, 64, 8, 1):
-        asked = records if batch > 1 else records[:512]
+        requested = records if batch > 1 else records[:512]
         with tempfile.TemporaryDirectory() as folder, Journal(Path(folder)) as journal:
             wall, cpu = time.perf_counter(), time.process_time()
-            for start in range(0, len(asked), batch):
-                journal.add(asked[start : start + batch])
+            for start in range(0, len(requested), batch):
+                journal.add(requested[start : start + batch])
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            rates[batch] = len(asked) / wall
-            print(f"  batches of {batch:3d}: {rates[batch]:6.0f} records/s, {cpu / len(asked) * 1e3:.3f} ms CPU each")
+            rates[batch] = len(requested) / wall
+            print(
+                f"  batches of {batch:3d}: {rates[batch]:6.0f} records/s, {cpu / len(requested) * 1e3:.3f} ms CPU each"
+            )
             if batch == BATCH:
                 size = sum(path.stat().st_size for path in Path(folder).iterdir())
                 wall = time.perf_counter()
                 journal.write_parquet(Path(folder) / "requests.parquet")
                 wall = time.perf_counter() - wall
                 table = (Path(folder) / "requests.parquet").stat().st_size
-                size_kib, table_kib = size / len(asked) / 1024, table / len(asked) / 1024
+                size_kib, table_kib = size / len(requested) / 1024, table / len(requested) / 1024
                 print(f"  {size_kib:.1f} KiB a record on disk; as a table {table_kib:.1f} KiB, ", end="")
-                print(f"written at {len(asked) / wall:.0f} records/s")
+                print(f"written at {len(requested) / wall:.0f} records/s")
     return rates[BATCH] >= 2000
 
 

@@ -112,11 +112,11 @@ def published_sweep() -> pd.DataFrame:
     rng = np.random.default_rng(5)
     shape = np.exp(1.1 * rng.standard_normal(count))
     frames = []
-    for place, variant in enumerate(("baseline", LADDER[-1])):
-        tokens = np.maximum(np.floor(shape / shape.sum() * TOKENS[place]), 2).astype(np.int64)
-        tokens[np.argmax(tokens)] += TOKENS[place] - tokens.sum()
-        decode = DECODE_S[place] * (tokens - 1) / (TOKENS[place] - count)
-        latency = decode + LATENCY_S[place] - DECODE_S[place] / count
+    for index, variant in enumerate(("baseline", LADDER[-1])):
+        tokens = np.maximum(np.floor(shape / shape.sum() * TOKENS[index]), 2).astype(np.int64)
+        tokens[np.argmax(tokens)] += TOKENS[index] - tokens.sum()
+        decode = DECODE_S[index] * (tokens - 1) / (TOKENS[index] - count)
+        latency = decode + LATENCY_S[index] - DECODE_S[index] / count
         frames.append(
             pd.DataFrame(
                 {
@@ -125,11 +125,11 @@ def published_sweep() -> pd.DataFrame:
                     "item_id": [f"gsm8k-{number:04d}" for number in range(count)],
                     "repeat": 0,
                     "completion_tokens": tokens,
-                    "ttft_s": TTFT_S[place],
+                    "ttft_s": TTFT_S[index],
                     "latency_s": latency,
                     "decode_s": decode,
-                    "verify_rounds": np.round(tokens / 2.68) if place else None,
-                    "correct": [pair[1 - place] for pair in outcomes],
+                    "verify_rounds": np.round(tokens / 2.68) if index else None,
+                    "correct": [pair[1 - index] for pair in outcomes],
                 }
             )
         )

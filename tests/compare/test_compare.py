@@ -181,7 +181,7 @@ def test_order_of_records_does_not_matter():
 def test_variants_of_any_name_keep_the_contrasts_of_their_parts():
     truths = {"plain": TRUTHS[LADDER[0]], "hum": TRUTHS[LADDER[1]], "hum-next": SPEC}
     parts = {"plain": ["baseline"], "hum": ["baseline", "humming"], "hum-next": ["baseline", "humming", "nextn"]}
-    told = {"resolved": {"variants": [{"name": name, "parts": own} for name, own in parts.items()]}}
-    comparison = compare(sweep(truths, 40), SweepSummary.model_validate(told), baseline="plain")
+    reported = {"resolved": {"variants": [{"name": name, "parts": own} for name, own in parts.items()]}}
+    comparison = compare(sweep(truths, 40), SweepSummary.model_validate(reported), baseline="plain")
     assert contrast(comparison, "hum-next", "hum").kinds == ("rung",)
     assert comparison.workloads["gsm8k"].variants["hum-next"].round_cost.plain_variant == "hum"

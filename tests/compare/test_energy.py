@@ -124,13 +124,13 @@ def test_mlflow_gets_energy_and_clock_where_they_are_known(records):
 
 def test_slow_records_are_counted_in_a_warning_with_both_figures(records):
     comparison = compare(slowed(records, "nextn", 6))
-    told = [warning for warning in comparison.warnings if "slow state" in warning]
-    assert len(told) == 1
-    assert "6 answers" in told[0]
-    assert "nextn 6" in told[0]
+    reported = [warning for warning in comparison.warnings if "slow state" in warning]
+    assert len(reported) == 1
+    assert "6 answers" in reported[0]
+    assert "nextn 6" in reported[0]
     tpot = comparison.workloads["gsm8k"].variants["nextn"].tpot_ms.value
     without = compare(records, slow_records="exclude").workloads["gsm8k"].variants["nextn"].tpot_ms.value
-    assert f"nextn {tpot:.2f} with them, {without:.2f} without" in told[0]
+    assert f"nextn {tpot:.2f} with them, {without:.2f} without" in reported[0]
     assert tpot > without
 
 

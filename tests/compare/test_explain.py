@@ -131,9 +131,9 @@ def test_factorial_effects_name_their_cells():
 
 @given(st.integers(2, 4))
 def test_full_factorials_have_all_main_effects_and_two_way_interactions(count):
-    names = [chr(ord("a") + place) for place in range(count)]
+    names = [chr(ord("a") + index) for index in range(count)]
     cells = ["baseline"] + [
-        "+".join(name for place, name in enumerate(names) if number >> place & 1) for number in range(1, 2**count)
+        "+".join(name for index, name in enumerate(names) if number >> index & 1) for number in range(1, 2**count)
     ]
     kinds = [effect.kind for effect in family.effects(named(cells))]
     assert kinds.count("main") == count

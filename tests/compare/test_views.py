@@ -78,15 +78,17 @@ def test_report_is_whole_and_holds_no_foreign_markup():
 
 def test_report_fetches_texts_of_flipped_items_only():
     records = nasty_sweep()
-    asked = []
+    requested = []
 
     def texts(item_ids):
-        asked.extend(item_ids)
-        return records.loc[records["item_id"].isin(asked), ["workload", "variant", "item_id", "repeat", "output_text"]]
+        requested.extend(item_ids)
+        return records.loc[
+            records["item_id"].isin(requested), ["workload", "variant", "item_id", "repeat", "output_text"]
+        ]
 
     html = report.render(compare(records), records.drop(columns="output_text"), None, texts)
     one, two = (own.set_index("item_id")["correct"] for _, own in records.groupby("variant"))
-    assert sorted(asked) == sorted(one.index[one != two])
+    assert sorted(requested) == sorted(one.index[one != two])
     assert "the end" in html
 
 
@@ -129,8 +131,13 @@ def test_markdown_table_has_its_columns_whatever_the_names():
 @pytest.mark.parametrize("label", [None, "emulated"])
 def test_partial_and_labelled_sweeps_say_so_in_every_view(label):
     records = nasty_sweep(label)
-    told = {"sweep_id": "s1", "name": "night", "planned_cells": 500, "failed_variants": {"humming": "out of memory"}}
-    comparison = compare(records, SweepSummary.model_validate(told))
+    reported = {
+        "sweep_id": "s1",
+        "name": "night",
+        "planned_cells": 500,
+        "failed_variants": {"humming": "out of memory"},
+    }
+    comparison = compare(records, SweepSummary.model_validate(reported))
     page = report.render(comparison, records)
     expected = "EMULATED | PARTIAL" if label else "PARTIAL"
     assert comparison.sweep.complete is False

@@ -60,7 +60,7 @@ def test_even_truncation_is_no_warning(records):
 
 
 def test_answers_moved_between_nodes(records):
-    assert has(warnings_of(records.assign(moved=records.index == 7)), "1 answers were moved to another node")
+    assert has(warnings_of(records.assign(moved=records.index == 7)), "1 answers were reassigned to another node")
 
 
 def test_node_effect_that_pairs_cancel(records):
@@ -113,7 +113,7 @@ def test_drift_along_the_sequence(records):
 def test_speculation_in_vain():
     truths = PAIR | {"nextn": Truth(step_s=0.0417, accept_length=1.004)}
     found = warnings_of(sweep(truths, 120, nodes=2))
-    assert has(found, "nextn speculates in vain, accept length 1.0", "does not share the target's head")
+    assert has(found, "nextn's speculation does not pay, accept length 1.0", "does not share the target's head")
 
 
 @pytest.mark.parametrize("label", ["emulated", "dummy-weights", "demo-model"])

@@ -145,10 +145,10 @@ class Subject:
     """An engine under test, and what may be expected of it."""
 
     def __init__(self, kind, variant, engine):
-        self.kind, self.speculates, self.asked = kind, variant == "nextn", engine
+        self.kind, self.speculates, self.requested = kind, variant == "nextn", engine
 
     def __getattr__(self, name):
-        return getattr(self.asked, name)
+        return getattr(self.requested, name)
 
 
 @pytest.fixture(scope="module", params=KINDS)

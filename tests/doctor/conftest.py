@@ -31,7 +31,7 @@ def sharded_model(tmp_path):
     content = (source / "model.safetensors").read_bytes()
     start = 8 + struct.unpack("<Q", content[:8])[0]
     tensors = {name: entry for name, entry in json.loads(content[8:start]).items() if name[:2] != "__"}
-    shards = {f"model-0000{place}-of-00002.safetensors": sorted(tensors)[place - 1 :: 2] for place in (1, 2)}
+    shards = {f"model-0000{index}-of-00002.safetensors": sorted(tensors)[index - 1 :: 2] for index in (1, 2)}
     for shard, names in shards.items():
         header, data = {}, b""
         for name in names:

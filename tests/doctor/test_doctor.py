@@ -59,17 +59,17 @@ def test_broken_nodes_cannot_run_and_the_report_of_the_job_says_what_to_do(ray_c
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["no-such-sweep"], "no-such-sweep"),
         (["quickstart", "--set", "engine.devic=cpu"], "engine.devic"),
         (["quickstart", "--nodes", "0"], "--nodes"),
     ],
 )
-def test_bad_input(arguments, told):
+def test_bad_input(arguments, reported):
     done = doctor(*arguments, env=os.environ | {"RAY_ADDRESS": "local"})
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reported in done.stderr
     assert done.stdout == ""
 
 
@@ -119,7 +119,7 @@ def test_a_file_cut_off_in_its_header_is_named(quickstart, sharded_model):
 
 
 def test_a_shard_of_another_model_is_named(quickstart, sharded_model):
-    one, two = (sharded_model / f"model-0000{place}-of-00002.safetensors" for place in (1, 2))
+    one, two = (sharded_model / f"model-0000{index}-of-00002.safetensors" for index in (1, 2))
     two.write_bytes(one.read_bytes())
     (problem,) = problems(quick_checks(quickstart(f"model.path={sharded_model}")))
     assert "lacks" in problem

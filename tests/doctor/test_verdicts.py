@@ -14,7 +14,7 @@ def fields(clock, slow):
 
 
 @pytest.mark.parametrize(
-    ("gb_per_s", "seen", "is_gb10", "status", "told"),
+    ("gb_per_s", "seen", "is_gb10", "status", "reported"),
     [
         (228.0, fields(2418.0, False), True, "pass", "2418 MHz"),
         (228.0, fields(799.0, True), True, "fail", "799 MHz"),
@@ -25,10 +25,10 @@ def fields(clock, slow):
         (1500.0, fields(345.0, True), False, "fail", "slow state"),
     ],
 )
-def test_bandwidth_and_clock(gb_per_s, seen, is_gb10, status, told):
+def test_bandwidth_and_clock(gb_per_s, seen, is_gb10, status, reported):
     check = bandwidth_verdict(gb_per_s, seen, is_gb10=is_gb10)
     assert check.status == status
-    assert told in check.found
+    assert reported in check.found
     assert (check.do is None) == (status == "pass")
 
 
@@ -41,7 +41,7 @@ def test_a_clock_that_is_off_is_a_warning_and_not_within_the_round_trip():
 
 def test_a_verdict_follows_from_its_checks():
     def verdict(*statuses):
-        return Verdict("spark-1", [Check(str(place), status, "", "this") for place, status in enumerate(statuses)])
+        return Verdict("spark-1", [Check(str(index), status, "", "this") for index, status in enumerate(statuses)])
 
     assert verdict("pass", "warn", "not applicable", "skipped").can_run
     assert not verdict("pass", "fail").can_run

@@ -207,7 +207,7 @@ def workers():
 def wait_until_nothing_runs(results=None, timeout_s=60):
     """Nothing of the sweep's engines is left."""
     deadline = time.monotonic() + timeout_s
-    while left := engines(results) or guard.leftovers():
+    while left := engines(results) or guard.orphan_processes():
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 

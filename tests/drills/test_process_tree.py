@@ -137,7 +137,7 @@ def test_what_a_killed_owner_and_guard_leave_behind_is_ended_before_the_next_sta
     owner.wait()
     wait_until_gone([guard_pid, engine_pid])  # the kernel ends the engine's first process with its guard
     # It lives on as a leftover, unless an engine that was started elsewhere on this machine has just ended it.
-    assert grandchild in guard.leftovers() or not running([grandchild])
+    assert grandchild in guard.orphan_processes() or not running([grandchild])
     other = subprocess.Popen(["sleep", "600"], env={guard.MARK: "not a mark"})
     engine = process.start(ENGINE, tmp_path / "next.log")
     try:
@@ -148,7 +148,7 @@ def test_what_a_killed_owner_and_guard_leave_behind_is_ended_before_the_next_sta
         other.kill()
         other.wait()
         engine.stop()
-    assert not set(tree) & set(guard.leftovers())
+    assert not set(tree) & set(guard.orphan_processes())
 
 
 @pytest.mark.parametrize("killed", ["nothing", "guard"])
@@ -164,8 +164,8 @@ def test_a_process_whose_first_thread_has_ended_is_ended_too(tmp_path, killed):
 
 def test_an_engine_that_runs_is_no_leftover(owner):
     _, _, tree = owner
-    assert not set(tree) & set(guard.leftovers())
-    assert not set(tree) & set(guard.end_leftovers())
+    assert not set(tree) & set(guard.orphan_processes())
+    assert not set(tree) & set(guard.end_orphans())
     assert running(tree) == tree
 
 

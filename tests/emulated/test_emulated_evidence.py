@@ -6,7 +6,7 @@ import pytest
 
 from farm.engines.emulated.reading import emulated_generation
 from farm.engines.sglang.evidence import Probe, mismatches, read_processes
-from farm.spec.optimisations import compose, must_be_seen
+from farm.spec.optimisations import compose, expected_state
 
 PROMPT = list(range(40, 90))
 SAMPLING = {"temperature": 0.0, "ignore_eos": True, "max_new_tokens": 64}
@@ -19,7 +19,7 @@ LADDER = {
 
 
 def proven(start, folder, parts, faults=None):
-    """Start a variant, and hold it against what its settings must show."""
+    """Start a variant, and compare it with what its settings must show."""
     settings = compose(["baseline", *parts])
     flags = []
     for name, value in settings.args.items():
@@ -29,7 +29,7 @@ def proven(start, folder, parts, faults=None):
     rounds = figures.verify_rounds
     probe = Probe(64, figures.completion_tokens, rounds, figures.decode_s / (rounds or 63))
     info = engine.call("GET", "/server_info")[1]
-    return mismatches(must_be_seen(settings.args, settings.env), read_processes(folder), info, probe)
+    return mismatches(expected_state(settings.args, settings.env), read_processes(folder), info, probe)
 
 
 @pytest.mark.parametrize("variant", LADDER)

@@ -10,9 +10,9 @@ import socket
 import pytest
 
 from farm.engines import process
-from farm.node.messages import Answered, Assignment, EngineReady, EngineReport, EngineStarting, StintFailed
+from farm.node.messages import Answered, Assignment, EngineReady, EngineReport, EngineStarting, SessionFailed
 from farm.node.slot import EngineSlot
-from farm.results.describe import ask_of
+from farm.results.describe import grid_of
 from farm.spec.models import Sweep
 from farm.workloads.build import build
 
@@ -24,9 +24,9 @@ FAULTY = {"FARM_EMULATION_FAULTS": json.dumps({"silent_fallback": True})}
 WORKLOAD = {"kind": "synthetic", "requests": 2, "input_tokens": 32, "output_tokens": 8}
 
 
-def events_of(variants, tried=(), workload=WORKLOAD, warmup_requests=0, phases=False, **engine):
+def events_of(variants, attempts=(), workload=WORKLOAD, warmup_requests=0, phases=False, **engine):
     """What a slot yields for each variant of a small emulated sweep, the phases of starts only where they are asked
-    for; `tried` are the cells' earlier attempts."""
+    for; `attempts` are the cells' earlier attempts."""
     sweep = Sweep.model_validate(
         {
             "name": "gate",
@@ -43,10 +43,10 @@ def events_of(variants, tried=(), workload=WORKLOAD, warmup_requests=0, phases=F
 
     async def collect():
         found = {}
-        ask = ask_of(sweep, items)
-        for variant in ask.variants:
-            cells = list(ask.cells_of(variant))
-            slot_events = slot.run(variant, cells, cells, dict(zip(cells, tried, strict=False)))
+        grid = grid_of(sweep, items)
+        for variant in grid.variants:
+            cells = list(grid.cells_of(variant))
+            slot_events = slot.run(variant, cells, cells, dict(zip(cells, attempts, strict=False)))
             found[variant] = []
             async for event in slot_events:
                 if phases or not isinstance(event, EngineStarting | EngineReady):
@@ -74,7 +74,7 @@ def test_a_variant_that_is_not_active_yields_no_record_and_the_others_go_on(farm
         assert started.facts.evidence.probe.tokens == 64
     report, failure = events["fallen"]
     assert isinstance(report, EngineReport)
-    assert isinstance(failure, StintFailed)
+    assert isinstance(failure, SessionFailed)
     assert report.values.status == "not-active"
     assert "experts run on flashinfer_mxfp4" in report.values.reason == failure.reason
     assert report.values.evidence.processes[0]["models"]
@@ -87,7 +87,7 @@ def test_an_engine_that_breaks_in_the_probe_is_a_failed_start(farm_home, fault):
     events = events_of([{"name": "broken", "env": {"FARM_EMULATION_FAULTS": json.dumps(fault)}}])
     report, failure = events["broken"]
     assert report.values.status == "failed"
-    assert isinstance(failure, StintFailed)
+    assert isinstance(failure, SessionFailed)
 
 
 def test_a_port_that_was_taken_meanwhile_is_a_failed_start_and_the_next_try_works(farm_home, monkeypatch):
@@ -101,12 +101,12 @@ def test_a_port_that_was_taken_meanwhile_is_a_failed_start_and_the_next_try_work
     report, failure = events["first"]
     assert report.values.status == "failed"
     assert "address already in use" in report.values.reason.lower()
-    assert not failure.hopeless
+    assert not failure.not_retryable
     assert sum(isinstance(event, Answered) for event in events["second"]) == 2
 
 
 def test_attempts_elsewhere_count_and_what_took_two_nodes_is_not_asked_again(farm_home):
-    events = events_of([{"name": "plain"}], tried=(1, 2))
+    events = events_of([{"name": "plain"}], attempts=(1, 2))
     once, never = [event.record for event in events["plain"] if isinstance(event, Answered)]
     assert (once.attempts, once.error) == (2, None)
     assert never.attempts == 2
@@ -125,7 +125,7 @@ def test_a_stint_that_ends_amid_a_cell_tells_its_attempts(farm_home, monkeypatch
         events = events_of([{"name": "dies", "env": {"FARM_EMULATION_FAULTS": json.dumps({"crash_after": 2})}}])
     assert not [event for event in events["dies"] if isinstance(event, Answered)]
     failure = events["dies"][-1]
-    assert [(cell.item_id, attempts) for cell, attempts in failure.tried.items()] == [("synthetic-0000", 1)]
+    assert [(cell.item_id, attempts) for cell, attempts in failure.attempts.items()] == [("synthetic-0000", 1)]
 
 
 def test_a_prompt_that_the_engine_refuses_is_an_error_record_and_the_others_are_answered(farm_home, tmp_path):
@@ -149,9 +149,9 @@ def test_an_engine_that_dies_in_its_warm_up_is_a_failed_stint_that_says_so(farm_
     events = events_of([{"name": "frail", "env": faults}], warmup_requests=1)
     assert not [event for event in events["frail"] if isinstance(event, Answered)]
     failure = events["frail"][-1]
-    assert isinstance(failure, StintFailed)
+    assert isinstance(failure, SessionFailed)
     assert "failed its warm-up: the engine died" in failure.reason
-    assert failure.tried == {}
+    assert failure.attempts == {}
 
 
 @pytest.mark.parametrize("fault", ["crash", "hang", "malformed", "truncate", "error", "impossible_counts"])
@@ -167,7 +167,7 @@ def test_an_engine_that_fails_beside_other_requests_costs_no_answer(farm_home, f
     assert sorted(record.item_id for record in records) == [f"synthetic-{n:04d}" for n in range(12)]
     assert [record.error for record in records] == [None] * 12
     assert {record.attempts for record in records} == {1, 2}
-    assert not isinstance(events["broken"][-1], StintFailed)
+    assert not isinstance(events["broken"][-1], SessionFailed)
 
 
 def test_a_poison_item_takes_none_with_it_that_is_asked_beside_it(farm_home, tmp_path):
@@ -199,7 +199,7 @@ def test_a_start_tells_its_phases_in_order_before_the_first_record(farm_home):
     assert [event.elapsed_s for event in starting] == sorted(event.elapsed_s for event in starting)
     (ready,) = (event for event in events if isinstance(event, EngineReady))
     assert ready.took_s >= starting[-1].elapsed_s
-    first_record = next(place for place, event in enumerate(events) if isinstance(event, Answered))
+    first_record = next(number for number, event in enumerate(events) if isinstance(event, Answered))
     assert max(events.index(ready), events.index(starting[-1])) < first_record
     last = [event for event in events if isinstance(event, EngineReport)][-1]
     assert last.values.ready_s == ready.took_s

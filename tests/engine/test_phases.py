@@ -43,7 +43,7 @@ def test_a_log_is_read_as_it_grows_and_a_bar_that_rewrites_its_line_too(tmp_path
     follower = LogFollower(log)
     assert follower.news() is None
     with log.open("ab") as out:
-        for written, told in (
+        for written, reported in (
             (b"Load weight begin. avail mem\nMulti-thread loading sh", Phase("loading weights")),
             (b"ards:   0% Completed | 0/4 \xe2\x96", None),
             (b"\x88\rMulti-thread loading shards:  25% Completed | 1/4\r", Phase("loading weights", 0.25)),
@@ -52,7 +52,7 @@ def test_a_log_is_read_as_it_grows_and_a_bar_that_rewrites_its_line_too(tmp_path
         ):
             out.write(written)
             out.flush()
-            assert follower.news() == told
+            assert follower.news() == reported
 
 
 def test_a_phase_reads_as_words():

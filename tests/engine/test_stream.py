@@ -27,8 +27,8 @@ DONE = b"data: [DONE]\n"
 
 def read(*lines):
     reader = StreamReader()
-    for place, line in enumerate(lines):
-        reader.feed(line, float(place + 1))
+    for index, line in enumerate(lines):
+        reader.feed(line, float(index + 1))
     return reader.finish()
 
 

@@ -17,7 +17,7 @@ from farm.engines.sglang.evidence import mismatches, read_processes
 from farm.engines.sglang.gate import evidence_folder, start_proven
 from farm.errors import EngineStartError, VariantNotActive
 from farm.spec.models import Sweep
-from farm.spec.optimisations import must_be_seen
+from farm.spec.optimisations import expected_state
 
 SWEEP = {
     "name": "variants",
@@ -49,7 +49,7 @@ SWEEP = {
 VOCAB_SIZE = 1152  # of the tiny model
 WITHOUT_PLUGIN = {"SGLANG_PLUGINS": "cpu_reference"}
 WITHOUT_SHARED_HEAD = {"FARM_SGLANG_PLUGIN_DISABLE": "shared-draft-head"}
-PROMPTS = [[5 + (7 * place + 13 * start) % 1000 for place in range(24)] for start in range(3)]
+PROMPTS = [[5 + (7 * index + 13 * start) % 1000 for index in range(24)] for start in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +66,11 @@ class Starter:
         self.loop, self.python, self.folder = loop, python, folder
         self.sweep = Sweep.model_validate(SWEEP)
 
-    def seen(self, variant):
+    def expected(self, variant):
         chosen = self.sweep.variant(variant)
-        return must_be_seen(self.sweep.args_of(chosen), self.sweep.env_of(chosen))
+        return expected_state(self.sweep.args_of(chosen), self.sweep.env_of(chosen))
 
-    def __call__(self, variant, *, env=None, args=(), seen=None):
+    def __call__(self, variant, *, env=None, args=(), expected=None):
         """Start a variant with more environment and flags than its own; the gate checks it as `seen` or as itself."""
         command = engine_of(self.sweep).command(
             self.sweep,
@@ -81,7 +81,7 @@ class Starter:
         command = type(command)((*command.argv, *args), command.env | (env or {}))
         log = self.folder / f"{variant}-{len(list(self.folder.glob('*.log')))}.log"
         log.touch()
-        opened = start_proven(command, log, self.sweep.engine, seen or self.seen(variant), lambda phase: None)
+        opened = start_proven(command, log, self.sweep.engine, expected or self.seen(variant), lambda phase: None)
         engine = self.loop.run_until_complete(opened)
         return engine, asdict(engine.facts.evidence)
 
@@ -136,9 +136,9 @@ def logits(engine, ids):
     }
     rows = [row for row in ask(engine, body)["meta_info"]["input_top_logprobs"] if row]
     table = np.zeros((len(rows), VOCAB_SIZE))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for value, token, _ in row:
-            table[place, token] = value
+            table[index, token] = value
     return table - table.mean(axis=1, keepdims=True)
 
 
@@ -151,7 +151,7 @@ def test_stock_sglang_passes_for_what_it_has_and_not_for_an_fp8_head(start, stoc
 
 def test_speculation_that_is_silently_off_is_told(start, stock):
     engine, evidence = stock
-    nextn = must_be_seen({"speculative-algorithm": "NEXTN", "enable-fp32-lm-head": True}, {})
+    nextn = expected_state({"speculative-algorithm": "NEXTN", "enable-fp32-lm-head": True}, {})
     assert mismatches(nextn, evidence["processes"], engine.server_info, None) == [
         "speculation NEXTN is asked for and the engine resolved none"
     ]
@@ -159,7 +159,7 @@ def test_speculation_that_is_silently_off_is_told(start, stock):
 
 def test_another_moe_backend_than_asked_is_told(start, quantised):
     engine, evidence = quantised
-    humming = must_be_seen({"moe-runner-backend": "humming"}, {"SGLANG_ENABLE_FP8_LM_HEAD": "1"})
+    humming = expected_state({"moe-runner-backend": "humming"}, {"SGLANG_ENABLE_FP8_LM_HEAD": "1"})
     reasons = mismatches(humming, evidence["processes"], {}, None)
     assert "MoE backend humming is asked for and the experts run on triton" in reasons
     assert "MoE backend humming is asked for and the engine resolved auto" in mismatches(

@@ -34,7 +34,7 @@ class RunningParrot(RunningEngine):
         if 0 in input_ids:
             raise RequestRefused("a parrot says no NUL")
         tokens = sampling["max_new_tokens"]
-        seconds = [PACES[self.pace] * (place + 1) for place in range(tokens)]
+        seconds = [PACES[self.pace] * (index + 1) for index in range(tokens)]
         began = time.perf_counter()
         time.sleep(seconds[-1])
         return Generation(

@@ -50,8 +50,8 @@ def lines_of(events):
 
 def parse(lines):
     reader = StreamReader()
-    for place, line in enumerate(lines):
-        reader.feed(line, 0.1 * (place + 1))
+    for index, line in enumerate(lines):
+        reader.feed(line, 0.1 * (index + 1))
     return reader.finish()
 
 

@@ -45,8 +45,8 @@ def seen(ray_cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("watched")
     (folder / "watched.yaml").write_text(yaml.safe_dump(SWEEP))
     env = ray_cluster.env | {"FARM_HOME": str(folder), "MLFLOW_TRACKING_URI": ""}
-    asked = subprocess.run([sys.executable, "-c", PORTS], env=env, capture_output=True, text=True, check=True)
-    places = json.loads(asked.stdout.splitlines()[-1])
+    requested = subprocess.run([sys.executable, "-c", PORTS], env=env, capture_output=True, text=True, check=True)
+    places = json.loads(requested.stdout.splitlines()[-1])
     samples = {}
     with open(folder / "output.txt", "wb") as output:
         sweep = subprocess.Popen(sweep_command(folder / "watched.yaml"), env=env, stdout=output, stderr=output)

@@ -46,11 +46,11 @@ def test_a_slow_spark_shows_in_records_warning_and_comparison(results):
     # An emulated board has no thermometer and tells no clock-event reasons: null, not zero.
     assert records[["temperature_c", "throttled_s"]].isna().all(axis=None)
 
-    told = compare(results)
-    warned = [warning for warning in told["warnings"] if "slow state of the GPU of two" in warning]
+    reported = compare(results)
+    warned = [warning for warning in reported["warnings"] if "slow state of the GPU of two" in warning]
     assert len(warned) == 1
     assert f"{int(slow.sum())} answers" in warned[0]
-    figures = told["workloads"]["synthetic"]["variants"]
+    figures = reported["workloads"]["synthetic"]["variants"]
     assert figures["humming"]["energy_j_per_token"]["value"] > 0
     without = compare(results, "--slow-records", "exclude")["workloads"]["synthetic"]["variants"]
     assert without["baseline"]["requests"] == 12 - int((slow & (records["variant"] == "baseline")).sum())

@@ -26,7 +26,7 @@ def readings(*, powers=None, counter=None, clocks=None, reasons=None, utilisatio
             utilisation=of(utilisation, at_s),
             reasons=of(reasons, at_s),
         )
-        for at_s in (place * step_s for place in range(count))
+        for at_s in (index * step_s for index in range(count))
     ]
 
 

@@ -93,12 +93,12 @@ def write(
         for item in range(count)
     ]
     write_records(folder, [one for one in records if keep(one)])
-    asked = [
+    requested = [
         {"workload": name, "item_id": f"{name}-{item:04d}", "prompt": f"What is {item} + 0?", "gold": str(item)}
         for name, count in counts.items()
         for item in range(count)
     ]
-    pq.write_table(pa.Table.from_pylist(asked), folder / "items.parquet")
+    pq.write_table(pa.Table.from_pylist(requested), folder / "items.parquet")
     sweep = _sweep(folder.name, counts, label, failed) | (change or {})
     (folder / "sweep.json").write_text(json.dumps(sweep))
     (folder / "engines.json").write_text(json.dumps(_engines(folder, label, failed)))

@@ -14,7 +14,7 @@ from farm.engines.sglang.command import server_command
 from farm.engines.sglang.evidence import read_processes
 from farm.engines.sglang.gate import evidence_folder, start_proven
 from farm.spec.models import EngineSettings, Sweep, Variant
-from farm.spec.optimisations import must_be_seen
+from farm.spec.optimisations import expected_state
 
 
 class Emulated(Engine):
@@ -50,12 +50,12 @@ class Emulated(Engine):
         )
 
     async def start(self, launch: Launch, on_phase: OnPhase) -> RunningEngine:
-        """A server that is held against its variant as a real one is."""
+        """A server that is compared with its variant as a real one is."""
         sweep = launch.sweep
         command = self.command(sweep, launch.variant, model_path=model_of(sweep), python=python_of(sweep))
         command = EngineCommand(command.argv, _told_beside(launch) | command.env)
-        seen = must_be_seen(sweep.args_of(launch.variant), sweep.env_of(launch.variant))
-        return await start_proven(command, launch.log, sweep.engine, seen, on_phase, DIALECT)
+        expected = expected_state(sweep.args_of(launch.variant), sweep.env_of(launch.variant))
+        return await start_proven(command, launch.log, sweep.engine, expected, on_phase, DIALECT)
 
     def evidence_of(self, log: Path) -> Evidence:
         """What its process wrote."""

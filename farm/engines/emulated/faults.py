@@ -57,15 +57,15 @@ def faults_from(environment: Mapping[str, str]) -> Faults:
     if not text:
         return Faults()
     raw = json.loads(text)
-    place = {
+    launch = {
         "launches": int(environment.get("FARM_EMULATION_LAUNCH", "0")),
         "nodes": environment.get("FARM_EMULATION_NODE", ""),
     }
     acting: dict[str, Any] = {}
     for entry in raw if isinstance(raw, list) else [raw]:
         _check(entry)
-        if all(here in entry.get(limit, [here]) for limit, here in place.items()):
-            acting |= {name: value for name, value in entry.items() if name not in place}
+        if all(here in entry.get(limit, [here]) for limit, here in launch.items()):
+            acting |= {name: value for name, value in entry.items() if name not in launch}
     return Faults(**acting)
 
 

@@ -109,10 +109,10 @@ def rows() -> list[Row]:
         Row("silent fallback accept length", fallback["accept_length"], accept_length(fallen)),
     ]
     plain, fast = gsm8k(BASELINE), gsm8k(OPTIMISED)
-    told = figures["gsm8k"]
-    table += _gsm8k_rows("baseline", plain, told["baseline"])
-    table += _gsm8k_rows("optimised", fast, told[rung["variant"]])
-    table.append(Row("GSM8K accept length", told[rung["variant"]]["accept_length"], accept_length(fast)))
+    figures_of = figures["gsm8k"]
+    table += _gsm8k_rows("baseline", plain, figures_of["baseline"])
+    table += _gsm8k_rows("optimised", fast, figures_of[rung["variant"]])
+    table.append(Row("GSM8K accept length", figures_of[rung["variant"]]["accept_length"], accept_length(fast)))
     short = figures["other_workloads"]
     gain, drafted = short["greedy_max_tokens_512_gain_pct"], short["greedy_max_tokens_512_accept_length"]
     plain_512, fast_512 = (gsm8k(setup, sampled=False, limit=512) for setup in (BASELINE, OPTIMISED))
@@ -120,30 +120,30 @@ def rows() -> list[Row]:
         Row("GSM8K greedy, 512 tokens, throughput ratio", 1 + gain / 100, tpot_s(plain_512) / tpot_s(fast_512)),
         Row("GSM8K greedy, 512 tokens, accept length", drafted, accept_length(fast_512)),
     ]
-    return [*table, *_paired_rows(plain, fast, told["paired"])]
+    return [*table, *_paired_rows(plain, fast, figures_of["paired"])]
 
 
-def _gsm8k_rows(name: str, answers: list[Schedule], told: dict[str, float]) -> list[Row]:
+def _gsm8k_rows(name: str, answers: list[Schedule], figures_of: dict[str, float]) -> list[Row]:
     tokens = [len(answer.ids) for answer in answers]
     figures = {
-        "TPOT ms": (told["tpot_ms"], 1e3 * tpot_s(answers)),
-        "tokens/s": (told["tokens_per_s"], 1 / tpot_s(answers)),
-        "mean latency s": (told["mean_latency_s"], statistics.fmean(a.latency_s for a in answers)),
-        "mean TTFT s": (told["mean_ttft_s"], statistics.fmean(a.ttft_s for a in answers)),
-        "mean tokens": (told["completion_tokens"] / QUESTIONS, statistics.fmean(tokens)),
-        "p50 tokens": (told["p50_completion_tokens"], statistics.median(tokens)),
-        "p95 tokens": (told["p95_completion_tokens"], statistics.quantiles(tokens, n=20)[-1]),
-        "accuracy %": (told["accuracy_pct"], 100 * sum(map(_is_right, answers)) / QUESTIONS),
+        "TPOT ms": (figures_of["tpot_ms"], 1e3 * tpot_s(answers)),
+        "tokens/s": (figures_of["tokens_per_s"], 1 / tpot_s(answers)),
+        "mean latency s": (figures_of["mean_latency_s"], statistics.fmean(a.latency_s for a in answers)),
+        "mean TTFT s": (figures_of["mean_ttft_s"], statistics.fmean(a.ttft_s for a in answers)),
+        "mean tokens": (figures_of["completion_tokens"] / QUESTIONS, statistics.fmean(tokens)),
+        "p50 tokens": (figures_of["p50_completion_tokens"], statistics.median(tokens)),
+        "p95 tokens": (figures_of["p95_completion_tokens"], statistics.quantiles(tokens, n=20)[-1]),
+        "accuracy %": (figures_of["accuracy_pct"], 100 * sum(map(_is_right, answers)) / QUESTIONS),
     }
     return [Row(f"GSM8K {figure}, {name}", *values) for figure, values in figures.items()]
 
 
-def _paired_rows(plain: list[Schedule], fast: list[Schedule], told: dict[str, int]) -> list[Row]:
+def _paired_rows(plain: list[Schedule], fast: list[Schedule], figures_of: dict[str, int]) -> list[Row]:
     pairs = [(_is_right(a), _is_right(b)) for a, b in zip(plain, fast, strict=True)]
-    disagreements = told["baseline_only"] + told["optimized_only"]
+    disagreements = figures_of["baseline_only"] + figures_of["optimized_only"]
     return [
         Row("GSM8K right in one of two", disagreements, sum(a != b for a, b in pairs)),
-        Row("GSM8K wrong in both", told["neither"], sum(not a and not b for a, b in pairs)),
+        Row("GSM8K wrong in both", figures_of["neither"], sum(not a and not b for a, b in pairs)),
     ]
 
 

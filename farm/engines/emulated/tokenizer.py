@@ -104,7 +104,7 @@ def _word(word: str, space: bool) -> list[int]:
     if lower in _INDEX:
         return [_piece(lower, space, capital)]
     pieces = [lower[start : start + 3] for start in range(0, len(lower), 3)]
-    return [_piece(piece, space and not place, capital and not place) for place, piece in enumerate(pieces)]
+    return [_piece(piece, space and not position, capital and not position) for position, piece in enumerate(pieces)]
 
 
 def _piece(piece: str, space: bool, capital: bool) -> int:

@@ -11,7 +11,7 @@ from farm.engines.sglang.evidence import read_processes
 from farm.engines.sglang.gate import evidence_folder, start_proven
 from farm.engines.sglang.requirements import check_needs
 from farm.spec.models import Sweep, Variant
-from farm.spec.optimisations import must_be_seen, part
+from farm.spec.optimisations import expected_state, optimisation
 
 
 class Sglang(Engine):
@@ -23,7 +23,7 @@ class Sglang(Engine):
     def missing(self, sweep: Sweep, variant: Variant) -> list[str]:
         """Package, GPU architecture, memory, drafts; waits for memory that is being given back."""
         return check_needs(
-            {name: part(name).needs for name in variant.parts},
+            {name: optimisation(name).needs for name in variant.parts},
             sweep.args_of(variant),
             python=python_of(sweep),
             model_path=model_of(sweep),
@@ -41,8 +41,8 @@ class Sglang(Engine):
         """A server that has answered a probe, and whose processes wrote evidence where they have the plug-in."""
         sweep = launch.sweep
         command = self.command(sweep, launch.variant, model_path=model_of(sweep), python=python_of(sweep))
-        seen = must_be_seen(sweep.args_of(launch.variant), sweep.env_of(launch.variant))
-        return await start_proven(command, launch.log, sweep.engine, seen, on_phase)
+        expected = expected_state(sweep.args_of(launch.variant), sweep.env_of(launch.variant))
+        return await start_proven(command, launch.log, sweep.engine, expected, on_phase)
 
     def evidence_of(self, log: Path) -> Evidence:
         """What its processes wrote."""

@@ -1,4 +1,4 @@
-"""Whether what runs is the variant that was asked for: evidence, server info and a probe held against `Seen`. Pure.
+"""Whether what runs is the variant that was asked for: evidence, server info and a probe against `ExpectedState`. Pure.
 
 Evidence is what each SGLang process writes of its live objects (`farm.sglang_plugin.evidence`). An engine without the
 plug-in writes none; then `/server_info`, the resolved arguments, must do. That is enough for what stock SGLang has, and
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from farm.spec.optimisations import FP8_HEAD_VARIABLE, Seen
+from farm.spec.optimisations import FP8_HEAD_VARIABLE, ExpectedState
 
 # Drafts that are never accepted give exactly 1; the weakest published workload gives above 2.
 MIN_ACCEPT_LENGTH: Final = 1.1
@@ -37,7 +37,7 @@ class Probe:
         round_s: seconds of a verify round, or of a plain step.
     """
 
-    asked: int
+    requested: int
     tokens: int
     rounds: int | None
     round_s: float
@@ -97,27 +97,27 @@ def read_processes(folder: Path) -> list[dict[str, Any]]:
 
 
 def mismatches(
-    seen: Seen, processes: Sequence[Mapping[str, Any]], server_info: Mapping[str, Any], probe: Probe | None
+    expected: ExpectedState, processes: Sequence[Mapping[str, Any]], server_info: Mapping[str, Any], probe: Probe | None
 ) -> list[str]:
     """Why what runs is not what was asked for; empty when it is.
 
     Args:
-        seen: what the variant's settings must show.
+        expected: what the variant's settings must show.
         processes: evidence of the engine's processes; empty when the plug-in is not in them.
         server_info: the engine's resolved arguments; empty for an engine that did not get that far.
         probe: figures of a short generation; None for an engine that did not get that far.
     """
-    found = _from_processes(seen, [_Process.model_validate(process) for process in processes])
+    found = _from_processes(expected, [_Process.model_validate(process) for process in processes])
     if server_info:
-        found += _from_server_info(seen, server_info)
+        found += _from_server_info(expected, server_info)
     if probe is not None:
-        found += _from_probe(seen, probe)
+        found += _from_probe(expected, probe)
     return list(dict.fromkeys(found))
 
 
-def _from_processes(seen: Seen, processes: Sequence[_Process]) -> list[str]:
+def _from_processes(expected: ExpectedState, processes: Sequence[_Process]) -> list[str]:
     if not processes:
-        if seen.head == "fp8":
+        if expected.head == "fp8":
             return [
                 f"an FP8 LM head is asked for and the engine's processes wrote no evidence: stock SGLang ignores "
                 f"{FP8_HEAD_VARIABLE}; {INSTALL}"
@@ -131,45 +131,45 @@ def _from_processes(seen: Seen, processes: Sequence[_Process]) -> list[str]:
         targets = [model for model in process.models if model.role == "target"]
         drafts = [model for model in process.models if model.role == "draft"]
         for model in targets:
-            found += _wrong_experts(seen, model) + _wrong_head(seen, model)
-        found += _wrong_drafts(seen, process.speculation, drafts)
+            found += _wrong_experts(expected, model) + _wrong_head(expected, model)
+        found += _wrong_drafts(expected, process.speculation, drafts)
     return found
 
 
-def _wrong_experts(seen: Seen, model: _Model) -> list[str]:
-    if seen.moe_backend is None:
+def _wrong_experts(expected: ExpectedState, model: _Model) -> list[str]:
+    if expected.moe_backend is None:
         return []
     running = sorted({str(layers.backend) for layers in model.moe})
-    if running == [seen.moe_backend]:
+    if running == [expected.moe_backend]:
         return []
     what = f"on {', '.join(running)}" if running else "in no MoE layer"
-    return [f"MoE backend {seen.moe_backend} is asked for and the experts run {what}"]
+    return [f"MoE backend {expected.moe_backend} is asked for and the experts run {what}"]
 
 
-def _wrong_head(seen: Seen, model: _Model) -> list[str]:
+def _wrong_head(expected: ExpectedState, model: _Model) -> list[str]:
     head = model.lm_head
     if head is None or head.class_name == "PPMissingLayer":  # a rank of a pipeline without a head
         return []
     runs_fp8 = head.dtype == "float8_e4m3fn" and head.method == _FP8_METHOD
     is_what = f"the LM head is {head.dtype} with {head.method}" + ", FP32 output" * head.fp32_output
-    if seen.head == "fp8" and not runs_fp8:
+    if expected.head == "fp8" and not runs_fp8:
         return [f"an FP8 LM head is asked for and {is_what}"]
-    if seen.head == "fp32-output" and (runs_fp8 or not head.fp32_output):
+    if expected.head == "fp32-output" and (runs_fp8 or not head.fp32_output):
         return [f"an LM head with FP32 output is asked for and {is_what}"]
-    if seen.head is None and runs_fp8:
+    if expected.head is None and runs_fp8:
         return [f"no FP8 LM head is asked for and {is_what}"]
     return []
 
 
-def _wrong_drafts(seen: Seen, speculation: _Drafting | None, drafts: Sequence[_Model]) -> list[str]:
-    if seen.speculation is None:
+def _wrong_drafts(expected: ExpectedState, speculation: _Drafting | None, drafts: Sequence[_Model]) -> list[str]:
+    if expected.speculation is None:
         return [] if speculation is None else ["no speculation is asked for and a draft worker runs"]
     if speculation is None and not drafts:
-        return [f"speculation {seen.speculation} is asked for and no draft worker runs"]
+        return [f"speculation {expected.speculation} is asked for and no draft worker runs"]
     found = []
     if speculation is not None:
-        found += _wrong_counts(seen, speculation.steps, speculation.draft_tokens)
-    if seen.shared_head:
+        found += _wrong_counts(expected, speculation.steps, speculation.draft_tokens)
+    if expected.shared_head:
         for draft in drafts:
             if not draft.shares_target_head:
                 head = draft.lm_head
@@ -178,48 +178,51 @@ def _wrong_drafts(seen: Seen, speculation: _Drafting | None, drafts: Sequence[_M
     return found
 
 
-def _from_server_info(seen: Seen, info: Mapping[str, Any]) -> list[str]:
+def _from_server_info(expected: ExpectedState, info: Mapping[str, Any]) -> list[str]:
     found = []
-    if seen.moe_backend is not None and info.get("moe_runner_backend") != seen.moe_backend:
+    if expected.moe_backend is not None and info.get("moe_runner_backend") != expected.moe_backend:
         found.append(
-            f"MoE backend {seen.moe_backend} is asked for and the engine resolved {info.get('moe_runner_backend')}"
+            f"MoE backend {expected.moe_backend} is asked for and the engine resolved {info.get('moe_runner_backend')}"
         )
-    if seen.head == "fp32-output" and not info.get("enable_fp32_lm_head"):
+    if expected.head == "fp32-output" and not info.get("enable_fp32_lm_head"):
         found.append("an LM head with FP32 output is asked for and the engine resolved enable_fp32_lm_head to false")
     algorithm = info.get("speculative_algorithm")
-    if seen.speculation is None and algorithm is not None:
+    if expected.speculation is None and algorithm is not None:
         found.append(f"no speculation is asked for and the engine resolved {algorithm}")
-    if seen.speculation is not None:
+    if expected.speculation is not None:
         if algorithm is None:
-            found.append(f"speculation {seen.speculation} is asked for and the engine resolved none")
+            found.append(f"speculation {expected.speculation} is asked for and the engine resolved none")
         else:
-            found += _wrong_counts(seen, info.get("speculative_num_steps"), info.get("speculative_num_draft_tokens"))
+            found += _wrong_counts(
+                expected, info.get("speculative_num_steps"), info.get("speculative_num_draft_tokens")
+            )
     return found
 
 
-def _wrong_counts(seen: Seen, steps: Any, draft_tokens: Any) -> list[str]:
+def _wrong_counts(expected: ExpectedState, steps: Any, draft_tokens: Any) -> list[str]:
     return [
-        f"{asked} {what} are asked for and {running} run"
-        for what, asked, running in (
-            ("draft steps", seen.steps, steps),
-            ("draft tokens", seen.draft_tokens, draft_tokens),
+        f"{requested} {what} are asked for and {running} run"
+        for what, requested, running in (
+            ("draft steps", expected.steps, steps),
+            ("draft tokens", expected.draft_tokens, draft_tokens),
         )
-        if asked is not None and running is not None and asked != running
+        if requested is not None and running is not None and requested != running
     ]
 
 
-def _from_probe(seen: Seen, probe: Probe) -> list[str]:
+def _from_probe(expected: ExpectedState, probe: Probe) -> list[str]:
     found = []
-    if probe.tokens != probe.asked:
-        found.append(f"a probe asked for {probe.asked} tokens and got {probe.tokens}")
-    if seen.speculation is not None and probe.rounds is None:
-        found.append(f"speculation {seen.speculation} is asked for and a probe was answered without verify rounds")
-    if seen.speculation is None and probe.rounds:
+    if probe.tokens != probe.requested:
+        found.append(f"a probe asked for {probe.requested} tokens and got {probe.tokens}")
+    if expected.speculation is not None and probe.rounds is None:
+        found.append(f"speculation {expected.speculation} is asked for and a probe was answered without verify rounds")
+    if expected.speculation is None and probe.rounds:
         found.append("no speculation is asked for and a probe was answered in verify rounds")
     accepted = probe.accept_length
-    if seen.speculation is not None and accepted is not None and accepted < MIN_ACCEPT_LENGTH:
+    if expected.speculation is not None and accepted is not None and accepted < MIN_ACCEPT_LENGTH:
         found.append(
-            f"speculation {seen.speculation} has accept length {accepted:.2f} in a probe, below {MIN_ACCEPT_LENGTH:g}: "
+            f"speculation {expected.speculation} has accept length {accepted:.2f} in a probe, below "
+            f"{MIN_ACCEPT_LENGTH:g}: "
             "drafts are not accepted"
         )
     low, high = PLAUSIBLE_ROUND_S

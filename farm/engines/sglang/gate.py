@@ -13,7 +13,7 @@ from farm.engines.sglang.phases import PROVING
 from farm.engines.sglang.running import RunningServer, launch
 from farm.errors import EngineStartError, FarmError, VariantNotActive
 from farm.spec.models import EngineSettings
-from farm.spec.optimisations import Seen
+from farm.spec.optimisations import ExpectedState
 
 EVIDENCE_VARIABLE: Final = "FARM_EVIDENCE_DIR"
 PROBE_TOKENS: Final = 64
@@ -26,7 +26,7 @@ async def start_proven(
     command: EngineCommand,
     log: Path,
     settings: EngineSettings,
-    seen: Seen,
+    expected: ExpectedState,
     on_phase: OnPhase,
     dialect: Dialect = SGLANG_DIALECT,
 ) -> RunningServer:
@@ -52,7 +52,7 @@ async def start_proven(
             dialect=dialect,
         )
     except EngineStartError as error:
-        raise _explained(error, seen, folder) from error
+        raise _explained(error, expected, folder) from error
     try:
         version = engine.server_info.get("version")
         if settings.version and version != settings.version:
@@ -60,7 +60,7 @@ async def start_proven(
                 f"the engine is SGLang {version} and the sweep is pinned to {settings.version} (engine.version)"
             )
         on_phase(PROVING)
-        engine.evidence = await _prove(engine, seen, folder, settings.start_timeout_s)
+        engine.evidence = await _prove(engine, expected, folder, settings.start_timeout_s)
         return engine
     except BaseException:
         await asyncio.shield(engine.stop())
@@ -72,23 +72,23 @@ def evidence_folder(log: Path) -> Path:
     return log.with_suffix(".evidence")
 
 
-async def _prove(engine: RunningServer, seen: Seen, folder: Path, start_timeout_s: float) -> Evidence:
+async def _prove(engine: RunningServer, expected: ExpectedState, folder: Path, start_timeout_s: float) -> Evidence:
     probe = await _probe(engine, start_timeout_s)
     processes = await asyncio.to_thread(read_processes, folder)
-    reasons = mismatches(seen, processes, engine.server_info, probe)
+    reasons = mismatches(expected, processes, engine.server_info, probe)
     if reasons:
         raise VariantNotActive("; ".join(reasons))
     figures = ProbeFigures(probe.tokens, probe.rounds, probe.accept_length, probe.round_s)
     return Evidence("processes" if processes else "server_info", processes, figures)
 
 
-def _explained(error: EngineStartError, seen: Seen, folder: Path) -> FarmError:
+def _explained(error: EngineStartError, expected: ExpectedState, folder: Path) -> FarmError:
     """Why an engine did not start: the variant is not active, if its evidence already says so.
 
     A draft that reads the target's FP8 head without its method dies in its first forward pass, for one.
     """
     processes = read_processes(folder)
-    reasons = mismatches(seen, processes, {}, None) if any(process.get("models") for process in processes) else []
+    reasons = mismatches(expected, processes, {}, None) if any(process.get("models") for process in processes) else []
     return VariantNotActive(f"{'; '.join(reasons)}; then the engine failed: {error}") if reasons else error
 
 

@@ -64,9 +64,9 @@ def missing_draft_layer(config: Mapping[str, Any] | None, model_path: str) -> li
     """Why the model cannot draft for itself. Pure; a model whose configuration is not at hand may."""
     if config is None:
         return []
-    places = (config, config.get("text_config") or {})
+    configs = (config, config.get("text_config") or {})
     names = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-    if any(isinstance(place.get(name), int) and place[name] > 0 for place in places for name in names):
+    if any(isinstance(config_.get(name), int) and config_[name] > 0 for config_ in configs for name in names):
         return []
     return [f"'nextn' needs a model with a layer that predicts several tokens, and {model_path} has none"]
 

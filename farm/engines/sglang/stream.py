@@ -73,8 +73,8 @@ class StreamReader:
         except (ValueError, RecursionError) as error:
             raise StreamBroken(f"a chunk is not JSON: {payload[:80]!r}") from error
         if isinstance(event, dict) and "error" in event:
-            told = event["error"]
-            raise _told(told, "code") if isinstance(told, dict) else RequestRefused(_cut(told))
+            reported = event["error"]
+            raise _reported_error(reported, "code") if isinstance(reported, dict) else RequestRefused(_cut(reported))
         try:
             meta = event["meta_info"]
             tokens = meta["completion_tokens"]
@@ -114,7 +114,7 @@ class StreamReader:
         if not isinstance(reason, dict) or not isinstance(reason.get("type"), str):
             raise StreamBroken(f"unknown finish reason {reason!r:.80}")
         if reason["type"] == "abort":
-            raise _told(reason, "status_code")
+            raise _reported_error(reason, "status_code")
         _check_counts(meta)
         if self._tokens[-1] < 1:
             raise StreamBroken("an answer of no tokens")
@@ -156,15 +156,15 @@ def _check_counts(meta: Mapping[str, Any]) -> None:
     if not _are_counts((prompt, cached)) or cached > prompt:  # type: ignore[operator]
         raise StreamBroken(f"impossible prompt and cached token counts {prompt!r:.40}, {cached!r:.40}")
     # Null where the engine does not tell them, as without speculation or without --enable-metrics.
-    told = {name: meta[name] for name in (*_COUNTS, *_SECONDS, _HISTOGRAM) if meta.get(name) is not None}
-    histogram = told.pop(_HISTOGRAM, [])
-    if not _are_counts(told[name] for name in _COUNTS if name in told):
-        raise StreamBroken(f"impossible counts of reasoning or speculation {told!r:.200}")
+    reported = {name: meta[name] for name in (*_COUNTS, *_SECONDS, _HISTOGRAM) if meta.get(name) is not None}
+    histogram = reported.pop(_HISTOGRAM, [])
+    if not _are_counts(reported[name] for name in _COUNTS if name in reported):
+        raise StreamBroken(f"impossible counts of reasoning or speculation {reported!r:.200}")
     if not isinstance(histogram, list) or not _are_counts(histogram):
         raise StreamBroken(f"impossible histogram of accepted drafts {histogram!r:.80}")
-    if told.get("spec_num_correct_drafts", 0) > told.get("spec_num_proposed_drafts", _MOST):
-        raise StreamBroken(f"more drafts accepted than proposed {told!r:.200}")
-    seconds = [told[name] for name in _SECONDS if name in told]
+    if reported.get("spec_num_correct_drafts", 0) > reported.get("spec_num_proposed_drafts", _MOST):
+        raise StreamBroken(f"more drafts accepted than proposed {reported!r:.200}")
+    seconds = [reported[name] for name in _SECONDS if name in reported]
     if not all(type(value) in (int, float) and 0 <= value <= _MOST for value in seconds):
         raise StreamBroken(f"impossible seconds {seconds!r:.80}")
 
@@ -181,7 +181,7 @@ def _no_constant(name: str) -> NoReturn:
 _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
-def _told(error: dict[str, Any], code: str) -> EngineError:
+def _reported_error(error: dict[str, Any], code: str) -> EngineError:
     """The engine's own account of an error, whose HTTP code tells a refusal from a failure inside the engine."""
     message = _cut(error.get("message") or "the engine aborted the request")
     return EngineGone(message) if isinstance(error.get(code), int) and error[code] >= 500 else RequestRefused(message)

@@ -14,7 +14,7 @@ from farm.engines.sglang.requirements import missing_draft_layer, missing_drafte
 from farm.node.preflight.check import FAIL, OK, WARN, Check, judged, not_applicable
 from farm.node.preflight.view import NO_GPU, Node
 from farm.node.preflight.weights import weights_bytes, weights_problem
-from farm.spec.optimisations import must_be_seen
+from farm.spec.optimisations import expected_state
 
 _SCRIPT: Final = Path(__file__).with_name("inside.py")
 
@@ -81,8 +81,8 @@ def plugin(node: Node, plugins: list[str]) -> Check:
     if "farm" in plugins:
         return Check(name, OK, "installed")
     sweep = node.sweep
-    seen = [must_be_seen(sweep.args_of(variant), sweep.env_of(variant)) for variant in sweep.variants]
-    if any(one.head == "fp8" or one.shared_head for one in seen):
+    expected = [expected_state(sweep.args_of(variant), sweep.env_of(variant)) for variant in sweep.variants]
+    if any(one.head == "fp8" or one.shared_head for one in expected):
         return Check(name, FAIL, "it is not installed, and stock SGLang has no FP8 head", do)
     return Check(name, WARN, "it is not installed: an engine then gives no evidence of its own", do)
 

@@ -17,13 +17,13 @@ DISK_FLOOR_GIB: Final = 5.0
 def disk() -> Check:
     """Room for logs and caches below FARM_HOME."""
     home = farm_home()
-    place = next(path for path in (home, *home.parents) if path.exists())
-    free_gib = shutil.disk_usage(place).free / GIB
+    folder = next(path for path in (home, *home.parents) if path.exists())
+    free_gib = shutil.disk_usage(folder).free / GIB
     short = (
-        None if free_gib >= DISK_FLOOR_GIB else f"{free_gib:.1f} GiB are free under {place}, {DISK_FLOOR_GIB:g} needed"
+        None if free_gib >= DISK_FLOOR_GIB else f"{free_gib:.1f} GiB are free under {folder}, {DISK_FLOOR_GIB:g} needed"
     )
     return judged(
-        "disk", f"{free_gib:.0f} GiB free under {place}", short, "free some, or set FARM_HOME to another disk"
+        "disk", f"{free_gib:.0f} GiB free under {folder}", short, "free some, or set FARM_HOME to another disk"
     )
 
 

@@ -17,7 +17,7 @@ from farm.engines.process import NOT_INHERITED
 from farm.engines.registry import engine_of
 from farm.node.preflight.weights import find_in_cache
 from farm.spec.models import Sweep
-from farm.spec.optimisations import Needs, part
+from farm.spec.optimisations import Needs, optimisation
 
 GIB: Final = 1 << 30
 NO_GPU: Final = "the engine runs on the CPU"
@@ -60,7 +60,7 @@ class Node:
     @cached_property
     def needs(self) -> dict[str, Needs]:
         """What the parts of all variants need."""
-        return {name: part(name).needs for variant in self.sweep.variants for name in variant.parts}
+        return {name: optimisation(name).needs for variant in self.sweep.variants for name in variant.parts}
 
     @cached_property
     def gpu(self) -> Gpu | None:

@@ -49,10 +49,10 @@ def weights_bytes(folder: Path) -> int:
 def _indexed_problem(folder: Path) -> str | None:
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        places: dict[str, str] = dict(index["weight_map"])
+        file_of: dict[str, str] = dict(index["weight_map"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{folder / INDEX} cannot be read: {error}"
-    shards = sorted(set(places.values()))
+    shards = sorted(set(file_of.values()))
     missing = [shard for shard in shards if not (folder / shard).is_file()]
     if missing:
         shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
@@ -61,7 +61,7 @@ def _indexed_problem(folder: Path) -> str | None:
         held = _tensors(folder / shard)
         if isinstance(held, str):
             return held
-        absent = [name for name, place in places.items() if place == shard and name not in held]
+        absent = [name for name, file_name in file_of.items() if file_name == shard and name not in held]
         if absent:
             return f"{folder / shard} lacks {len(absent)} of its tensors, {absent[0]} for one"
     return None

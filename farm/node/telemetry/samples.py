@@ -93,15 +93,16 @@ def of_request(samples: Sequence[Sample], start_s: float, end_s: float) -> Reque
 
 def enclosing(samples: Sequence[Sample], start_s: float, end_s: float) -> list[Sample]:
     """From the last reading at or before the start to the first one at or after the end; empty without both."""
-    before = [place for place, sample in enumerate(samples) if sample.at_s <= start_s]
-    after = next((place for place, sample in enumerate(samples) if sample.at_s >= end_s), None)
+    before = [index for index, sample in enumerate(samples) if sample.at_s <= start_s]
+    after = next((index for index, sample in enumerate(samples) if sample.at_s >= end_s), None)
     if not before or after is None or end_s <= start_s:
         return []
     return list(samples[before[-1] : after + 1])
 
 
 def energy_j(samples: Sequence[Sample], start_s: float, end_s: float) -> tuple[float | None, str | None]:
-    """Energy between two times in joules, and how it was had: by the board's counter where it has one, else by power.
+    """Energy between two times in joules, and how it was measured: by the board's counter where it has one, else by
+    power.
 
     Readings at the edges are interpolated. The integral is the trapezoid rule over power, which recent boards give as
     the mean of the last second: of a request of a few seconds the counter knows more than the integral.

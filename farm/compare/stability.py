@@ -1,6 +1,6 @@
 """How steady the machines were: what one node differs from another in, and what an engine drifts by. Both are shares of
-the time per token, of medians over answers whose variant's own level is taken out, so that they can be held against the
-differences between variants (and against a second arm of the baseline, where the sweep has one)."""
+the time per token, of medians over answers whose variant's own level is taken out, so that they can be compared with
+the differences between variants (and against a second arm of the baseline, where the sweep has one)."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def drifts(table: WorkloadTable) -> list[Drift]:
     for (variant, engine), one in speeds.groupby(["variant", "engine_id"]):
         if len(one) < 3 * MIN_ITEMS:
             continue
-        place, logs = one["sequence"].to_numpy(dtype=np.float64), one["log_speed"].to_numpy()
-        if np.ptp(place) == 0 or np.ptp(logs) == 0:
+        sequence, logs = one["sequence"].to_numpy(dtype=np.float64), one["log_speed"].to_numpy()
+        if np.ptp(sequence) == 0 or np.ptp(logs) == 0:
             continue
-        shift = float(np.expm1(_slope(place, logs) * np.ptp(place)))
-        found.append(Drift(str(variant), str(engine), shift, float(stats.spearmanr(place, logs).pvalue)))
+        shift = float(np.expm1(_slope(sequence, logs) * np.ptp(sequence)))
+        found.append(Drift(str(variant), str(engine), shift, float(stats.spearmanr(sequence, logs).pvalue)))
     return found
 
 
@@ -100,7 +100,7 @@ def _speeds(table: WorkloadTable) -> pd.DataFrame:
     return speeds.assign(log_speed=centred)
 
 
-def _slope(place: FloatArray, values: FloatArray) -> float:
+def _slope(sequence: FloatArray, values: FloatArray) -> float:
     """Theil-Sen slope, thinned to bound its cost. Sen (1968), JASA 63(324)."""
-    step = max(1, len(place) // 500)
-    return float(stats.theilslopes(values[::step], place[::step]).slope)
+    step = max(1, len(sequence) // 500)
+    return float(stats.theilslopes(values[::step], sequence[::step]).slope)

@@ -11,7 +11,7 @@ from farm.compare.advice import MIN_ITEMS
 from farm.compare.metrics import WorkloadTable
 from farm.compare.model import Comparison, VariantFigures, WorkloadComparison
 from farm.compare.sample import WorkloadSample
-from farm.compare.steadiness import drifts, node_effect
+from farm.compare.stability import drifts, node_effect
 from farm.compare.words import number
 from farm.results.summary import SweepSummary
 
@@ -29,7 +29,7 @@ INCLUDE: Final[Literal["include"]] = "include"
 EXCLUDE: Final[Literal["exclude"]] = "exclude"
 
 
-def caveats(
+def comparison_warnings(
     comparison: Comparison,
     tables: dict[str, WorkloadTable],
     samples: dict[str, WorkloadSample],
@@ -41,7 +41,7 @@ def caveats(
         workload = comparison.workloads[name]
         for check in (_pairs_missing, _small_sample, _starts, _accept_length):
             out += [f"{name}: {text}" for text in check(workload, samples[name])]
-        for look in (_prompts, _cached, _uneven, _moved, _nodes, _drift):
+        for look in (_prompts, _cached, _uneven, _reassigned, _nodes, _drift):
             out += [f"{name}: {text}" for text in look(table)]
     return out
 
@@ -59,14 +59,14 @@ def slow_state(frame: pd.DataFrame, workloads: Iterable[str], slow_records: str)
         ]
         nodes = ", ".join(sorted(answers.loc[slow, "node"].dropna().astype(str).unique())) or "an unknown node"
         counts = ", ".join(f"{variant} {int(one['slow_state'].sum()):,}" for variant, one in own)
-        told = f"{name}: {int(slow.sum()):,} answers were taken in a slow state of the GPU of {nodes} ({counts})"
+        reported = f"{name}: {int(slow.sum()):,} answers were taken in a slow state of the GPU of {nodes} ({counts})"
         if slow_records == EXCLUDE:
-            out.append(f"{told}: they are left out.")
+            out.append(f"{reported}: they are left out.")
             continue
         both = (
             f"{variant} {_tpot_ms(one)} with them, {_tpot_ms(one[~one['slow_state']])} without" for variant, one in own
         )
-        out.append(f"{told}. TPOT in ms: {'; '.join(both)}. `--slow-records exclude` leaves them out.")
+        out.append(f"{reported}. TPOT in ms: {'; '.join(both)}. `--slow-records exclude` leaves them out.")
     return out
 
 
@@ -77,31 +77,33 @@ def _tpot_ms(answers: pd.DataFrame) -> str:
 
 
 def _of_sweep(comparison: Comparison, sweep: SweepSummary) -> Iterator[str]:
-    told = comparison.sweep
-    if told.label:
-        yield f"All or some records are labelled {told.label.upper()}: no figure here is a measurement of the model."
-    if not told.complete:
+    reported = comparison.sweep
+    if reported.label:
         yield (
-            f"PARTIAL sweep: {told.cells_answered:,} of {told.cells_planned:,} cells have an answer; "
+            f"All or some records are labelled {reported.label.upper()}: no figure here is a measurement of the model."
+        )
+    if not reported.complete:
+        yield (
+            f"PARTIAL sweep: {reported.cells_answered:,} of {reported.cells_planned:,} cells have an answer; "
             "every figure is of those alone."
         )
-    for variant, reason in told.failed_variants.items():
+    for variant, reason in reported.failed_variants.items():
         yield f"{variant} has failed and has no full figures: {reason}"
-    absent = [name for name in sweep.variants if name not in told.variants]
+    absent = [name for name in sweep.variants if name not in reported.variants]
     for variant in absent:
-        if variant not in told.failed_variants:
+        if variant not in reported.failed_variants:
             yield f"{variant} belongs to the sweep and has no record yet."
 
 
 def _pairs_missing(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[str]:
-    asked = len(sample.table.items)
+    requested = len(sample.table.items)
     if not workload.contrasts:
         yield "nothing to compare: the baseline or every other variant has no record here."
     for contrast in workload.contrasts:
-        lost = asked - contrast.pairs
+        lost = requested - contrast.pairs
         if lost:
             yield (
-                f"{lost:,} of {asked:,} items have no pair of {contrast.variant} and {contrast.against}; "
+                f"{lost:,} of {requested:,} items have no pair of {contrast.variant} and {contrast.against}; "
                 "their contrast is over the others."
             )
 
@@ -115,7 +117,10 @@ def _small_sample(workload: WorkloadComparison, sample: WorkloadSample) -> Itera
     few = [name for name, one in workload.variants.items() if one.requests and _no_p95(one)]
     if few:
         least = min(workload.variants[name].requests for name in few)
-        yield f"a 95th percentile needs 72 answers, {', '.join(few)} has {least}: read p95 as the largest values seen."
+        yield (
+            f"a 95th percentile needs 72 answers, and the fewest of {', '.join(few)} are {least}: read p95 as the "
+            "largest value."
+        )
 
 
 def _no_p95(figures: VariantFigures) -> bool:
@@ -146,7 +151,8 @@ def _accept_length(workload: WorkloadComparison, sample: WorkloadSample) -> Iter
         length = figures.accept_length
         if length is not None and length < NEAR_ONE_ACCEPT_LENGTH:
             yield (
-                f"{name} speculates in vain, accept length {length:.2f}: nearly every draft is refused, as when the "
+                f"{name}'s speculation does not pay, accept length {length:.2f}: nearly every draft is refused, as "
+                "when the "
                 "draft model does not share the target's head. Do not read its speed as that of speculation."
             )
 
@@ -183,10 +189,13 @@ def _uneven(table: WorkloadTable) -> Iterator[str]:
             yield f"{what} are uneven ({listed}): {note}."
 
 
-def _moved(table: WorkloadTable) -> Iterator[str]:
+def _reassigned(table: WorkloadTable) -> Iterator[str]:
     moved = int(table.frame["moved"].sum())
     if moved:
-        yield f"{moved:,} answers were moved to another node than their partners: node differences stay in them."
+        yield (
+            f"{moved:,} answers were reassigned to another node than the answers of their pairs: node differences "
+            "stay in them."
+        )
 
 
 def _nodes(table: WorkloadTable) -> Iterator[str]:
