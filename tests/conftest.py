@@ -1,5 +1,6 @@
 """Shared ground of the tests: a FARM_HOME of their own, a real Ray cluster, and the sweep job as a user runs it."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -22,6 +23,14 @@ MARKED = {
 }
 
 
+ASK_THE_DEMO_ENGINE = {
+    "tests/conformance/test_protocol.py",
+    "tests/demo/test_demo_engine.py",
+    "tests/drills/test_real_engine_faults.py",
+    "tests/infra/test_monitoring.py",
+}
+
+
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help=f"only tests without the markers {', '.join(MARKED)}")
 
@@ -39,6 +48,20 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     if config.getoption("--quick"):
         Path(os.environ.pop(sitecustomize.REPORT)).unlink()
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """File by file; those that ask the session's real engine go to one process, for its start is dear."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "demo engine" if file in ASK_THE_DEMO_ENGINE else file
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,7 +88,8 @@ def pytest_pyfunc_call(pyfuncitem):
     finally:
         said = report.read_text()
         report.write_text("")
-        assert not said, said.splitlines()[0]
+        if said:
+            pytest.fail(said.splitlines()[0], pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -129,12 +153,20 @@ def farm_home(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory):
-    """MLflow's tables, made once: that takes it some ten seconds."""
+    """MLflow's tables, made once for all processes of the run: that takes it some ten seconds."""
     from farm.tracking.store import connected
 
-    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    with connected(f"sqlite:///{file}"):
-        pass
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    file = folder / "empty-mlflow.db"
+    with (folder / "empty-mlflow.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            made = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+            with connected(f"sqlite:///{made}"):
+                pass
+            made.rename(file)
     return file
 
 

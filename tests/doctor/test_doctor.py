@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support import RAY, REPOSITORY
+from support import REPOSITORY
 
 from farm.engines.nvml import open_gpu
 from farm.node.preflight import problems, quick_checks
@@ -18,13 +18,6 @@ def doctor(*arguments, env):
     """Run the command on the cluster of this environment."""
     command = [sys.executable, str(REPOSITORY / "jobs" / "doctor.py"), *map(str, arguments)]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-
-
-def submit(cluster, *arguments):
-    """Submit the command as a job, from the repository's root."""
-    job = [RAY, "job", "submit", "--address", cluster.dashboard, "--working-dir", ".", "--", sys.executable]
-    command = [*job, "jobs/doctor.py", *map(str, arguments)]
-    return subprocess.run(command, env=cluster.env, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
 
 
 def test_a_healthy_node_can_run_and_what_needs_a_gpu_does_not_pass(ray_cluster, farm_home, cpu_engine):
@@ -48,7 +41,7 @@ def test_a_healthy_node_can_run_and_what_needs_a_gpu_does_not_pass(ray_cluster, 
 def test_broken_nodes_cannot_run_and_the_report_of_the_job_says_what_to_do(ray_cluster, cpu_engine, sharded_model):
     (sharded_model / "model-00002-of-00002.safetensors").unlink()
     settings = (f"engine.python={cpu_engine}", f"model.path={sharded_model}", "engine.version=0.5.22")
-    done = submit(ray_cluster, "quickstart", *(word for one in settings for word in ("--set", one)))
+    done = doctor("quickstart", *(word for one in settings for word in ("--set", one)), env=ray_cluster.env)
     assert done.returncode == 1, done.stdout + done.stderr
     for node in ("one", "two"):
         assert f"{node}: CANNOT RUN" in done.stdout
