@@ -190,8 +190,8 @@ def contradictions(parts: list[str], args: Mapping[str, ArgValue], env: Mapping[
     found = _conflicts(parts)
     if device == "cpu":
         found += [
-            f"'{name}' needs a GPU and engine.device is cpu; variants for a CPU are declared with `parts` that run there, "
-            "for example {name: plain} and {name: nextn, parts: [nextn]}"
+            f"'{name}' needs a GPU and engine.device is cpu; variants for a CPU are declared with `parts` that run "
+            "there, for example {name: plain} and {name: nextn, parts: [nextn]}"
             for name in parts
             if optimisation(name).needs.gpu
         ]
