@@ -45,7 +45,7 @@ def test_a_cpu_engine_has_nothing_to_compile():
 LOSES_TWO = """
 import os, sys
 from pathlib import Path
-from farm import prewarm
+from farm.cli import prewarm
 # Ray tries a task of a dead worker again, until it gives it up.
 report = prewarm.NodeReport
 prewarm.prewarm_node = lambda node, sweep, layers: os._exit(1) if node == "two" else report(node, "compiled")

@@ -44,7 +44,7 @@ def test_a_slot_that_comes_back_keeps_its_place_and_one_that_is_left_out_never_j
     slots["a"].lose(None)
     slots.join("c")
     slots.join("a")
-    assert {name: slot.place for name, slot in slots.there().items()} == {"a": 0, "b": 1, "c": 2}
+    assert {name: slot.index for name, slot in slots.there().items()} == {"a": 0, "b": 1, "c": 2}
     slots["b"].leave_out()
     assert not slots.may_join("b", "machine")
     with pytest.raises(AssertionError):

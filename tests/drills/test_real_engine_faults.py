@@ -12,13 +12,14 @@ QUESTIONS = 8
 
 
 @pytest.fixture
-def sweep(tmp_path):
+def sweep(tmp_path, cpu_engine):
     """A small sweep on the demo model with the quick start's engine settings, and its path."""
     engine = quickstart_sweep().model_dump(mode="json")["engine"]
     settings = {
         "name": "real-drill",
         "model": {"path": "builtin:demo"},
-        "engine": engine | {"stall_timeout_s": 5},
+        # The cluster's workers have the user's own FARM_HOME, wherever this run's is.
+        "engine": engine | {"python": str(cpu_engine), "stall_timeout_s": 5},
         "variants": [{"name": "nextn", "parts": ["nextn"]}],
         "workloads": {
             "gsm-mini": {

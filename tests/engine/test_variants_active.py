@@ -71,7 +71,7 @@ class Starter:
         return expected_state(self.sweep.args_of(chosen), self.sweep.env_of(chosen))
 
     def __call__(self, variant, *, env=None, args=(), expected=None):
-        """Start a variant with more environment and flags than its own; the gate checks it as `seen` or as itself."""
+        """Start a variant with more environment and flags than its own; the gate checks it as `expected` or as itself."""
         command = engine_of(self.sweep).command(
             self.sweep,
             self.sweep.variant(variant),
@@ -81,7 +81,7 @@ class Starter:
         command = type(command)((*command.argv, *args), command.env | (env or {}))
         log = self.folder / f"{variant}-{len(list(self.folder.glob('*.log')))}.log"
         log.touch()
-        opened = start_proven(command, log, self.sweep.engine, expected or self.seen(variant), lambda phase: None)
+        opened = start_proven(command, log, self.sweep.engine, expected or self.expected(variant), lambda phase: None)
         engine = self.loop.run_until_complete(opened)
         return engine, asdict(engine.facts.evidence)
 
@@ -145,7 +145,7 @@ def logits(engine, ids):
 def test_stock_sglang_passes_for_what_it_has_and_not_for_an_fp8_head(start, stock):
     engine, evidence = stock
     assert evidence["source"] == "server_info"
-    reasons = mismatches(start.seen("fp8-head"), evidence["processes"], engine.server_info, None)
+    reasons = mismatches(start.expected("fp8-head"), evidence["processes"], engine.server_info, None)
     assert any("SGLANG_ENABLE_FP8_LM_HEAD" in reason and "install-plugin.sh" in reason for reason in reasons)
 
 
