@@ -71,7 +71,7 @@ class Starter:
         return expected_state(self.sweep.args_of(chosen), self.sweep.env_of(chosen))
 
     def __call__(self, variant, *, env=None, args=(), expected=None):
-        """Start a variant with more environment and flags than its own; the gate checks it as `expected` or as itself."""
+        """Start a variant with further environment and flags; the gate checks it as `expected`, or as itself."""
         command = engine_of(self.sweep).command(
             self.sweep,
             self.sweep.variant(variant),
