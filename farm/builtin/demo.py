@@ -6,8 +6,6 @@ large model.
 
 from pathlib import Path
 
-LABEL = "demo-model"
-WORKLOAD = "gsm-mini"
 _HERE = Path(__file__).resolve().parent
 
 
