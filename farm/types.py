@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Label = Literal["emulated", "dummy-weights", "demo-model"]
 """How results must be marked that do not come from real weights on a real engine."""
@@ -57,10 +57,10 @@ class Item:
     """
 
     item_id: str
-    sampling: dict[str, Any]
+    sampling: dict[str, float]
     messages: list[dict[str, str]] | None = None
     text: str | None = None
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    template_kwargs: dict[str, bool] = field(default_factory=dict)
     exact_tokens: int | None = None
     gold: str | None = None
 

@@ -135,12 +135,12 @@ class AskedEngine:
         model = str(demo.model_path())
         command = engine_of(sweep).command(sweep, sweep.variant(variant), model_path=model, python=str(python))
         env = {EVIDENCE_VARIABLE: str(folder / "evidence"), "SGLANG_EXPOSE_OWN_ENV_VARS": "1"}
-        if sweep.engine.kind == "emulated":
-            env["PYTHONPATH"] = str(REPOSITORY)
         command = EngineCommand(command.argv, command.env | env)
         loop = asyncio.new_event_loop()
         started = launch(command, folder / "engine.log", start_timeout_s=300, request_timeout_s=60)
-        return cls(loop.run_until_complete(started), read_processes(folder / "evidence"), loop)
+        engine = loop.run_until_complete(started)
+        written = read_processes(folder / "evidence")
+        return cls(engine, [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in written], loop)
 
     def stop(self):
         """End the engine, if it still runs."""

@@ -2,7 +2,9 @@
 
 from farm.engines.base import Evidence
 from farm.engines.emulated.reading import DIALECT, emulated_generation
+from farm.engines.sglang.evidence import ProcessEvidence
 from farm.engines.sglang.facts import SGLANG_DIALECT, facts_of, hardware_in, versions_in
+from farm.engines.sglang.server_info import ServerInfo
 from farm.engines.sglang.stream import Answer, generation_of
 from farm.node.record import grade_of, is_truncated
 from farm.types import Item
@@ -45,17 +47,16 @@ def test_an_emulated_answer_keeps_the_models_seconds():
 
 
 def test_start_times_and_surroundings_are_null_where_the_engine_is_silent():
-    assert facts_of({}, 12.5, NOTHING, SGLANG_DIALECT).start_s == 12.5
-    assert facts_of({}, 12.5, NOTHING, SGLANG_DIALECT).startup.graphs_s is None
-    phases = {
-        "startup_time": {"load_weight": 3.0, "cuda_graph": {"decode": 1.0, "prefill": 0.5}, "tokenizer_e2e": 480.0}
-    }
+    assert facts_of(ServerInfo(), 12.5, NOTHING, SGLANG_DIALECT).start_s == 12.5
+    assert facts_of(ServerInfo(), 12.5, NOTHING, SGLANG_DIALECT).startup.graphs_s is None
+    times = {"load_weight": 3.0, "cuda_graph": {"decode": 1.0, "prefill": 0.5}, "tokenizer_e2e": 480.0}
+    phases = ServerInfo.model_validate({"startup_time": times})
     assert facts_of(phases, 1.0, NOTHING, DIALECT).start_s == 480.0
     assert facts_of(phases, 1.0, NOTHING, DIALECT).startup.graphs_s == 1.5
     assert (versions_in(NOTHING), hardware_in(NOTHING)) == ({}, {})
     processes = [
-        {"versions": {"sglang": "0.5.23", "triton": None}},
-        {"versions": {}, "gpu": {"name": "GB10", "driver": None}},
+        ProcessEvidence(versions={"sglang": "0.5.23", "triton": None}),
+        ProcessEvidence(versions={}, gpu={"name": "GB10", "driver": None}),
     ]
     shown = Evidence("processes", processes)
     assert versions_in(shown) == {"sglang": "0.5.23"}

@@ -11,6 +11,7 @@ import pytest
 from farm.errors import JournalError
 from farm.results.journal import Journal
 from farm.results.record import RECORD_SCHEMA, REQUIRED_COLUMNS, Record
+from farm.results.summary import EngineSummary
 
 
 def record(item="q1", variant="v", **changes):
@@ -141,6 +142,7 @@ def test_damage_and_unwritable_folders_are_said_clearly(tmp_path):
 
 def test_engine_notes_replace_each_other(tmp_path):
     with Journal(tmp_path) as journal:
-        journal.note_engine("e1", {"engine_id": "e1", "status": "started"})
-        journal.note_engine("e1", {"engine_id": "e1", "status": "stopped"})
-        assert journal.engines() == [{"engine_id": "e1", "status": "stopped"}]
+        journal.note_engine("e1", EngineSummary(engine_id="e1", status="started"))
+        journal.note_engine("e1", EngineSummary(engine_id="e1", status="stopped", pid=7))
+        (kept,) = journal.engines()
+        assert kept.model_dump(exclude_unset=True) == {"engine_id": "e1", "status": "stopped", "pid": 7}

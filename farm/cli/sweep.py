@@ -31,6 +31,7 @@ from farm.redaction import HIDDEN
 from farm.results.describe import describe, grid_of
 from farm.results.folder import ResultsFolder, newest_run
 from farm.results.journal import Journal
+from farm.results.summary import SweepSummary
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item
 from farm.workloads.build import build
@@ -133,15 +134,16 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         if journal.rolled_back:
             _say(console, "the last driver was ended while it wrote: the cells of its last batch are asked again")
         problems: list[str] = []
+        failed: dict[str, str] = {}
         interrupted = False
         started = time.monotonic()
         if len(answered) < total:
             try:
-                problems, summary["failed_variants"] = _run_missing(run, arguments, journal, summary, console, total)
+                problems, failed = _run_missing(run, arguments, journal, summary, console, total)
             except KeyboardInterrupt:
                 interrupted = True
                 _say(console, "interrupted: results are being written, which takes some seconds")
-        results.export(journal, summary)
+        results.export(journal, summary.model_copy(update={"failed_variants": failed}))
         missing = total - len(journal.answered())
         took = span(time.monotonic() - started)
     _say(console, f"{total - missing} / {total} cells answered, {took}")
@@ -150,12 +152,11 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         _show_comparison(run, console)
     if ui:
         _say(console, f"MLflow UI: {ui}")
-    failed = summary.get("failed_variants", {})
     return _close(run, missing, total, problems, failed, interrupted, console)
 
 
 def _run_missing(
-    run: Run, arguments: argparse.Namespace, journal: Journal, summary: dict[str, Any], console: Console, total: int
+    run: Run, arguments: argparse.Namespace, journal: Journal, summary: SweepSummary, console: Console, total: int
 ) -> tuple[list[str], dict[str, str]]:
     # Ray is imported here so that bad input is refused before its start-up time.
     import ray
@@ -196,7 +197,7 @@ def _run_missing(
         pool.stop()
 
 
-def _show_in_mlflow(run: Run, journal: Journal, summary: dict[str, Any], console: Console) -> None:
+def _show_in_mlflow(run: Run, journal: Journal, summary: SweepSummary, console: Console) -> None:
     """Let MLflow show what there is of a sweep that still runs."""
     ResultsFolder(run.folder).export(journal, summary)
     _track(run, console, running=True)

@@ -18,7 +18,6 @@ def start_up_costs(
     Start-up seconds are medians over the engines that came up, from launch to the first generated token.
     """
     starts = _medians(engines, lambda engine: engine.start_s)
-    compiles = _medians(engines, lambda engine: engine.startup.compile_s)
     out = []
     for name, workload in workloads.items():
         for contrast in workload.contrasts:
@@ -37,7 +36,6 @@ def start_up_costs(
                     against=against,
                     is_baseline=against == baseline,
                     start_s=(starts[variant], starts[against]),
-                    compile_s=(compiles.get(variant), compiles.get(against)),
                     extra_start_s=extra,
                     saved_s_per_request=saved[0],
                     saved_s_per_1000_tokens=1000 * saved[1],

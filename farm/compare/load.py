@@ -13,8 +13,8 @@ import pandas as pd
 
 from farm.errors import InputError
 from farm.paths import farm_home, results_root
-from farm.results.folder import ENGINES, SHARED, SWEEP, ResultsFolder, begins, find
-from farm.results.summary import EngineSummary, SweepSummary, engine_summaries, sweep_summary
+from farm.results.folder import SHARED, ResultsFolder, begins, find
+from farm.results.summary import EngineSummary, SweepSummary
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,8 +47,8 @@ def load(folder: Path) -> Results:
     return Results(
         folder=folder,
         records=records,
-        sweep=None if sweep is None else sweep_summary(sweep, folder / SWEEP),
-        engines=() if engines is None else engine_summaries(engines, folder / ENGINES),
+        sweep=sweep,
+        engines=engines or (),
         items=None if items is None else items.to_pandas(),
     )
 

@@ -284,7 +284,6 @@ class StartUpCost(Value):
     against: str
     is_baseline: bool
     start_s: tuple[float, float]
-    compile_s: tuple[float | None, float | None]
     extra_start_s: float
     saved_s_per_request: float
     saved_s_per_1000_tokens: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from farm.node.preflight.check import FAIL, Check
 
@@ -20,7 +19,7 @@ class Verdict:
         """Whether the sweep can run here."""
         return all(check.status != FAIL for check in self.checks)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> object:
         """For other programs."""
         return {
             "node": self.node,

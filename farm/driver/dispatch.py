@@ -185,9 +185,9 @@ class Dispatcher:
 
     def _note_engine(self, slot: str, report: EngineReport) -> None:
         kept = self.folder.write_engine(report.engine_id, log=report.log, telemetry=report.telemetry)
-        values = report.values.as_json() | kept
-        self.journal.note_engine(report.engine_id, values)
-        self.meters.engine(values)
+        summary = report.values.summary().model_copy(update=kept)
+        self.journal.note_engine(report.engine_id, summary)
+        self.meters.engine(summary)
 
     def _fail(self, slot: str, failure: SessionFailed) -> None:
         self.problems.append(f"{failure.variant} on {slot}: {failure.reason}")

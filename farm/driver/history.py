@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import mean
-from typing import Any, Final
+from typing import Final
 
 from farm.driver.costs import Costs, ItemKey
 from farm.engines.registry import engine_of, label_of
 from farm.errors import InputError
 from farm.results.folder import ResultsFolder, tables_in
+from farm.results.summary import EngineSummary, SweepSummary
 from farm.spec.models import Sweep
 from farm.types import CellKey, Item
 from farm.workloads.items import digest
@@ -76,11 +77,11 @@ def _earlier(
     found: list[tuple[ResultsFolder, Mapping[str, str]]] = []
     for folder in reversed(tables_in(results)):
         try:
-            described = folder.sweep() or {}
-            names = {str(entry["digest"]): name for name, entry in described["workloads"].items()}
-            same = described["model"] == sweep.model.path and described["label"] == label_of(sweep)
-        except (InputError, KeyError, TypeError, AttributeError):
+            described = folder.sweep() or SweepSummary()
+        except InputError:
             continue  # not a sweep of ours: nothing to learn there
+        names = {entry.digest: name for name, entry in described.workloads.items()}
+        same = described.model == sweep.model.path and described.label == label_of(sweep)
         if same and names.keys() & requested:
             found.append((folder, names))
         if len(found) == _EARLIER_SWEEPS:
@@ -95,19 +96,18 @@ def _learn(
     speed = engine_of(sweep).speed(sweep.engine)
     with suppress(InputError):
         # The first records of any sweep say enough.
-        for row in folder.first_records(_COLUMNS, _EARLIER_RECORDS):
+        first = folder.first_records(_COLUMNS, _EARLIER_RECORDS)
+        for row in first.to_pylist() if first else ():
             if row["workload"] in here and row["latency_s"] is not None:
                 cell = CellKey(row["variant"], here[row["workload"]], row["item_id"], row["repeat"])
                 costs.learn_earlier(cell, row["completion_tokens"], row["latency_s"] / speed)
         _learn_starts(costs, folder.engines() or [], sweep)
 
 
-def _learn_starts(costs: Costs, engines: Sequence[Mapping[str, Any]], sweep: Sweep) -> None:
+def _learn_starts(costs: Costs, engines: Sequence[EngineSummary], sweep: Sweep) -> None:
     engine = engine_of(sweep)
     # The own seconds of an engine with a clock of its own count there; else those until the first measured request.
-    name = "start_s" if engine.own_clock else "ready_s"
-    with suppress(KeyError, TypeError, ValueError, AttributeError):
-        for variant, took_s in [
-            (str(one["variant"]), float(one[name])) for one in engines if one.get(name) is not None
-        ]:
-            costs.learn_earlier_start(variant, took_s / engine.speed(sweep.engine))
+    for one in engines:
+        took_s = one.start_s if engine.own_clock else one.ready_s
+        if took_s is not None:
+            costs.learn_earlier_start(one.variant, took_s / engine.speed(sweep.engine))

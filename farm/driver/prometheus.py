@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ray.util.metrics import Counter, Gauge
 
 from farm.results.record import Record
+from farm.results.summary import EngineSummary
 
 READ_ENGINE_EVERY_S: Final = 15.0
 # Ray forgets a gauge that is not set again within its report interval, 10 s by default.
@@ -136,9 +137,9 @@ class Meters:
         self._at_work[node] = variant
         self._of_engines.set("farm_engine_state", EngineState.STARTING, self._tags(node, variant))
 
-    def engine(self, values: Mapping[str, Any]) -> None:
+    def engine(self, report: EngineSummary) -> None:
         """What an `EngineReport` says: its status moves the engine's state and counts failures."""
-        node, variant, status = (str(values[name]) for name in ("node", "variant", "status"))
+        node, variant, status = str(report.node), report.variant, report.status
         if status == "started":
             self._at_work[node] = variant
         else:
@@ -148,8 +149,8 @@ class Meters:
         gauges.set("farm_engine_state", _STATES[status], tags)
         gauges.add("farm_gate_failures", status == "not-active", tags)
         gauges.add("farm_engine_failures", status in ("died", "failed"), tags)
-        if status == "started":
-            gauges.set("farm_engine_start_seconds", float(values["start_s"]), tags)
+        if status == "started" and report.start_s is not None:
+            gauges.set("farm_engine_start_seconds", report.start_s, tags)
 
     def lost(self, node: str) -> None:
         """A node is gone, and with it its engine, which makes no report of its own."""

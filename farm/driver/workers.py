@@ -8,10 +8,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypedDict
 
 import ray
+from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import farm
@@ -87,16 +89,17 @@ def connect(before_local_start: Callable[[], None]) -> None:
     Args:
         before_local_start: called before a local cluster is started, which takes long; it may find this machine unfit.
     """
-    settings: dict[str, Any] = {
-        "runtime_env": {"py_modules": [str(Path(farm.__file__).parent)]},
-        "log_to_driver": False,
-        "logging_level": "error",
-    }
+    init = partial(
+        ray.init,
+        runtime_env={"py_modules": [str(Path(farm.__file__).parent)]},
+        log_to_driver=False,
+        logging_level="error",
+    )
     try:
         # `local` is Ray's own word for a cluster of its own.
         if os.environ.get("RAY_ADDRESS") == "local":
             raise ConnectionError
-        ray.init(address="auto", **settings)
+        init(address="auto")
     except ConnectionError:
         before_local_start()
         # Ray asks for a token by default. One of this process alone keeps Ray from leaving one in the home folder
@@ -105,7 +108,7 @@ def connect(before_local_start: Callable[[], None]) -> None:
         # Ray runs its workers, and so the engines that they start, at niceness 15 unless told otherwise: any other
         # process of the machine would then slow a measurement down.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        ray.init(address="local", include_dashboard=False, **settings)
+        init(address="local", include_dashboard=False)
 
 
 def find_slots(engine: EngineSettings, *, limit: int | None = None) -> list[Slot]:
@@ -114,24 +117,24 @@ def find_slots(engine: EngineSettings, *, limit: int | None = None) -> list[Slot
     Raises:
         InputError: no node fits, or fewer than `limit`.
     """
-    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_name(node), node["NodeID"]))
-    names = Counter(_name(node) for node in alive)
+    alive = sorted(_Node.of(told) for told in ray.nodes() if told["Alive"])
+    names = Counter(node.name for node in alive)
     slots: list[Slot] = []
     for node in alive:
         # Nodes that share a name (several raylets on one machine) are told apart by their id.
-        name = _name(node) if names[_name(node)] == 1 else f"{_name(node)}-{node['NodeID'][:6]}"
+        name = node.name if names[node.name] == 1 else f"{node.name}-{node.node_id[:6]}"
         if engine_named(engine.kind).needs_gpu(engine):
-            count, gpu = int(node["Resources"].get("GPU", 0)), 1
+            count, gpu = int(node.resources.get("GPU", 0)), 1
         else:
-            fits = node["Resources"].get("CPU", 0) >= engine.cpus * engine.slots_per_node
+            fits = node.resources.get("CPU", 0) >= engine.cpus * engine.slots_per_node
             count, gpu = engine.slots_per_node if fits else 0, 0
-        if not _wanted(node, engine):
+        if not node.fits(engine):
             count = 0
         for index in range(count):
-            slots.append(Slot(name if count == 1 else f"{name}.{index}", name, node["NodeID"], gpu))
+            slots.append(Slot(name if count == 1 else f"{name}.{index}", name, node.node_id, gpu))
     if not slots:
         have = f"{len(alive)} node{'s' * (len(alive) != 1)}"
-        if alive and not any(_wanted(node, engine) for node in alive):
+        if alive and not any(node.fits(engine) for node in alive):
             requested = ", ".join(f"{key}={value}" for key, value in {**engine.node_labels, **engine.resources}.items())
             raise InputError(
                 f"engine.node_labels, engine.resources: none of the cluster's {have} has {requested}; start Ray there "
@@ -158,7 +161,7 @@ class WorkerPool:
 
     def __init__(self, engine: EngineSettings, assignment_ref: Any, limit: int | None) -> None:
         """`limit` is the most slots to use at a time; null is all of them."""
-        self.workers: dict[str, Any] = {}
+        self.workers: dict[str, ActorHandle] = {}
         self._engine, self._assignment_ref, self._limit = engine, assignment_ref, limit
         self.slots = Slots()
         self._slots: dict[str, Slot] = {}
@@ -258,14 +261,19 @@ class WorkerPool:
         return fit, unfit
 
 
-def placement(slot: Slot, engine: EngineSettings) -> dict[str, Any]:
+class Placement(TypedDict):
+    """Ray's options for what takes an engine's place."""
+
+    num_cpus: float
+    num_gpus: float
+    resources: dict[str, float]
+    scheduling_strategy: NodeAffinitySchedulingStrategy
+
+
+def placement(slot: Slot, engine: EngineSettings) -> Placement:
     """Ray's options for an actor or task that takes an engine's place: bound to its node, with what an engine takes."""
-    return {
-        "num_cpus": engine.cpus,
-        "num_gpus": slot.gpus,
-        "resources": engine.resources,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(slot.node_id, soft=False),
-    }
+    node = NodeAffinitySchedulingStrategy(slot.node_id, soft=False)
+    return Placement(num_cpus=engine.cpus, num_gpus=slot.gpus, resources=engine.resources, scheduling_strategy=node)
 
 
 def _start_worker(slot: Slot, assignment_ref: Any, engine: EngineSettings) -> Any:
@@ -277,16 +285,23 @@ def _life(slot: Slot) -> str:
     return f"{slot.name} {slot.node_id}"
 
 
-def _wanted(node: dict[str, Any], engine: EngineSettings) -> bool:
-    """Whether a node carries the labels and resources that the sweep asks for."""
-    labels = node.get("Labels") or {}
-    return all(labels.get(key) == value for key, value in engine.node_labels.items()) and all(
-        node["Resources"].get(key, 0) >= value for key, value in engine.resources.items()
-    )
+class _Node(NamedTuple):
+    """What Ray tells of a node."""
 
+    name: str  # given by `ray start --node-name`, else the host's
+    node_id: str
+    labels: dict[str, str]
+    resources: dict[str, float]
 
-def _name(node: dict[str, Any]) -> str:
-    """The name given by `ray start --node-name`, else the host's."""
-    given = str(node.get("NodeName") or "")
-    name = given if given and given != node["NodeManagerAddress"] else str(node["NodeManagerHostname"])
-    return one_line(name)[:80] or "node"
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> _Node:
+        """From an entry of `ray.nodes()`."""
+        given = str(told.get("NodeName") or "")
+        name = given if given and given != told["NodeManagerAddress"] else str(told["NodeManagerHostname"])
+        return cls(one_line(name)[:80] or "node", told["NodeID"], told.get("Labels") or {}, told["Resources"])
+
+    def fits(self, engine: EngineSettings) -> bool:
+        """Whether it carries the labels and resources that the sweep asks for."""
+        return all(self.labels.get(key) == value for key, value in engine.node_labels.items()) and all(
+            self.resources.get(key, 0) >= value for key, value in engine.resources.items()
+        )

@@ -10,11 +10,12 @@ from __future__ import annotations
 import shlex
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
 from farm.builtin.catalogue import builtin_model
 from farm.errors import EngineError
@@ -138,6 +139,12 @@ class ProbeFigures:
     round_s: float
 
 
+class OwnWords(BaseModel):
+    """What an engine or a process of it says of itself, in its own names; kept whole."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What an engine itself says about what is active in it.
@@ -148,7 +155,7 @@ class Evidence:
     """
 
     source: str
-    processes: list[dict[str, Any]] = field(default_factory=list)
+    processes: Sequence[SerializeAsAny[OwnWords]] = ()
     probe: ProbeFigures | None = None
 
 
@@ -157,7 +164,6 @@ class StartTimes:
     """Where the time of a start went; null where the engine is silent."""
 
     weights_s: float | None = None
-    compile_s: float | None = None
     graphs_s: float | None = None
     tokenizer_s: float | None = None
 
@@ -170,7 +176,7 @@ class Facts:
         start_s: from launch to the first generated tokens.
         versions: of the packages that matter, by name.
         hardware: of its GPU; empty without one.
-        server_info: its resolved settings, JSON-ready and without secrets.
+        server_info: its resolved settings, without secrets.
     """
 
     start_s: float
@@ -179,7 +185,7 @@ class Facts:
     startup: StartTimes = StartTimes()
     versions: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
-    server_info: Mapping[str, Any] = field(default_factory=dict)
+    server_info: SerializeAsAny[OwnWords] = field(default_factory=OwnWords)
 
 
 class RunningEngine(ABC):
@@ -199,7 +205,7 @@ class RunningEngine(ABC):
         """Token ids of plain text, as the model's tokenizer gives them."""
 
     @abstractmethod
-    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: dict[str, Any]) -> list[int]:
+    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: Mapping[str, bool]) -> list[int]:
         """Token ids of chat messages in the engine's own chat template, ready for generation."""
 
     @abstractmethod
@@ -208,7 +214,7 @@ class RunningEngine(ABC):
 
     @abstractmethod
     async def generate(
-        self, input_ids: list[int], sampling: dict[str, Any], *, start_timeout_s: float | None = None
+        self, input_ids: list[int], sampling: Mapping[str, float], *, start_timeout_s: float | None = None
     ) -> Generation:
         """One answer, streamed and timed.
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pydantic import TypeAdapter
 
 from farm.engines.base import Evidence, Facts, Phase
 from farm.results.record import Record
+from farm.results.summary import EngineSummary
 from farm.spec.models import Sweep
 from farm.types import CellKey, Item, Label
 
@@ -42,15 +45,18 @@ class EngineDetails:
     ready_s: float | None = None
     requests: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """An entry of `engines.json`: without what does not apply yet."""
-        values = asdict(self)
-        facts = values.pop("facts") or {}
+    def summary(self) -> EngineSummary:
+        """An entry of `engines.json`: without what does not apply yet, and what the engine said among the rest."""
+        values = _DETAILS.dump_python(self, mode="json", by_alias=True, exclude_unset=True, exclude_none=False)
+        said = values.pop("facts") or {}
         optional = ("reason", "evidence", "ready_s", "requests")
-        known = {name: value for name, value in values.items() if value is not None or name not in optional} | facts
+        known = {name: value for name, value in values.items() if value is not None or name not in optional} | said
         if known.get("evidence", {}).get("probe", 0) is None:
             del known["evidence"]["probe"]
-        return known
+        return EngineSummary.model_validate(known)
+
+
+_DETAILS: Final = TypeAdapter(EngineDetails)
 
 
 @dataclass(frozen=True)

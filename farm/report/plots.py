@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import matplotlib as mpl
 import numpy as np
@@ -25,7 +25,8 @@ _COLOURS: Final = (
     "#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#882255", "#332288",
 )  # fmt: skip
 # Seven of each beside nine colours: no two of 63 variants share both.
-_LINES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_Dashes = tuple[int, tuple[int, ...]]
+_LINES: Final[tuple[str | _Dashes, ...]] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _HATCHES: Final = ("", "//", "..", "xx", "\\\\", "++", "oo")
 _WIDTH: Final = 7.6
@@ -163,7 +164,13 @@ def ecdf(answers: pd.DataFrame, variants: Sequence[str], column: str, label: str
     return _drawn(2.8 + _legend_height(names), mark, draw)
 
 
-def _line(number: int) -> dict[str, Any]:
+class _Line(TypedDict):
+    color: str
+    linestyle: str | _Dashes
+    linewidth: float
+
+
+def _line(number: int) -> _Line:
     return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _LINES[number % len(_LINES)], "linewidth": 1.6}
 
 

@@ -13,21 +13,22 @@ Every file is replaced at once: a reader sees the old one or the new one, never 
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pydantic_core import to_json
 
 from farm.errors import InputError, JournalError
 from farm.results.journal import JOURNAL, Journal
+from farm.results.summary import EngineSummary, SweepSummary, engine_summaries, sweep_summary
 from farm.types import Item
 
 RECORDS: Final = "requests.parquet"
@@ -63,19 +64,19 @@ class ResultsFolder:
         """When the newest of these files was written."""
         return max((self.path / name).stat().st_mtime for name in names if (self.path / name).is_file())
 
-    def sweep(self) -> dict[str, Any] | None:
+    def sweep(self) -> SweepSummary | None:
         """What was asked.
 
         Raises:
             InputError: the file is broken; so for the other readers.
         """
-        value: dict[str, Any] | None = self._json(SWEEP, dict)
-        return value
+        content = self._content(SWEEP)
+        return None if content is None else sweep_summary(content, self.path / SWEEP)
 
-    def engines(self) -> list[dict[str, Any]] | None:
+    def engines(self) -> list[EngineSummary] | None:
         """What is known of each engine."""
-        value: list[dict[str, Any]] | None = self._json(ENGINES, list)
-        return value
+        content = self._content(ENGINES)
+        return None if content is None else engine_summaries(content, self.path / ENGINES)
 
     def items(self) -> pa.Table | None:
         """What was asked, item by item: workload, item_id, prompt, gold."""
@@ -91,17 +92,14 @@ class ResultsFolder:
             )
         return self._table(RECORDS, without)
 
-    def first_records(self, columns: Sequence[str], most: int) -> list[dict[str, Any]]:
+    def first_records(self, columns: Sequence[str], most: int) -> pa.RecordBatch | None:
         """Some columns of the first records: of a table of millions, all would fill the memory."""
         try:
-            rows: list[dict[str, Any]] = next(
-                pq.ParquetFile(self.path / RECORDS).iter_batches(most, columns=list(columns))
-            ).to_pylist()
+            return next(pq.ParquetFile(self.path / RECORDS).iter_batches(most, columns=list(columns)))
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path / RECORDS} is not a readable Parquet table: {error}.") from error
         except StopIteration:
-            return []
-        return rows
+            return None
 
     def texts(self, item_ids: Iterable[str]) -> pa.Table:
         """The output texts of a few items: workload, variant, item_id, repeat, output_text."""
@@ -124,13 +122,13 @@ class ResultsFolder:
         again = f"python -m farm.tracking sync {self.path.name} writes it again."
         return f"{self.path} holds no {RECORDS}, but its journal: {again}"
 
-    def write_sweep(self, described: Mapping[str, Any]) -> None:
+    def write_sweep(self, described: SweepSummary) -> None:
         """Write what is asked.
 
         Raises:
             JournalError: it cannot be written; so for the other writers.
         """
-        write_json(self.path / SWEEP, dict(described))
+        write_json(self.path / SWEEP, described)
 
     def write_items(self, items: Mapping[str, Sequence[Item]]) -> None:
         """Write what is asked, item by item."""
@@ -144,7 +142,7 @@ class ResultsFolder:
         pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in columns])), content)
         write_file(self.path / ITEMS, content.getvalue())
 
-    def export(self, journal: Journal, described: Mapping[str, Any]) -> None:
+    def export(self, journal: Journal, described: SweepSummary) -> None:
         """Bring all derived files up to the journal."""
         journal.write_parquet(self.path / RECORDS)
         write_json(self.path / ENGINES, journal.engines())
@@ -161,26 +159,19 @@ class ResultsFolder:
                 written[name] = str(target.relative_to(self.path))
         return written
 
-    def share(self, into: Path, sweep: Mapping[str, Any], engines: Sequence[Mapping[str, Any]]) -> None:
+    def share(self, into: Path, sweep: SweepSummary, engines: Sequence[EngineSummary]) -> None:
         """Make a folder that a comparison elsewhere can read: the same tables, with these descriptions."""
         for name in (RECORDS, ITEMS):
             shutil.copyfile(self.path / name, into / name)
         write_json(into / SWEEP, sweep)
         write_json(into / ENGINES, engines)
 
-    def _json(self, name: str, kind: type) -> Any:
+    def _content(self, name: str) -> bytes | None:
         path = self.path / name
-        if not path.is_file():
-            return None
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            return path.read_bytes() if path.is_file() else None
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error}.") from error
-        except ValueError as error:
-            raise InputError(f"{path} is not valid JSON: {error}.") from error
-        if not isinstance(value, kind):
-            raise InputError(f"{path} holds a {type(value).__name__}, not a {kind.__name__}.")
-        return value
 
     def _table(self, name: str, without: Collection[str] = ()) -> pa.Table:
         path = self.path / name
@@ -232,9 +223,15 @@ def newest_run(root: Path, sweep_id: str) -> int | None:
     return max((int(match[1] or 0) for match in found if match), default=None)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file at once."""
-    write_file(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, value: SweepSummary | Sequence[EngineSummary]) -> None:
+    """Replace a JSON file at once. An engine's entry holds what was said of it; a sweep's all that can be."""
+    content = to_json(
+        value
+        if isinstance(value, SweepSummary)
+        else [one.model_dump(mode="json", exclude_unset=True) for one in value],
+        indent=1,
+    )
+    write_file(path, content + b"\n")
 
 
 def write_file(path: Path, content: bytes) -> None:

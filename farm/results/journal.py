@@ -12,12 +12,12 @@ import json
 import os
 import socket
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from farm.errors import JournalError, SweepHeld
 from farm.results.record import RECORD_SCHEMA, Record
+from farm.results.summary import EngineSummary
 from farm.types import CellKey
 
 _TABLES: Final = """
@@ -103,10 +104,12 @@ class Journal:
         with self._transaction():
             self._db.executemany(_INSERT, rows)
 
-    def note_engine(self, engine_id: str, report: Mapping[str, Any]) -> None:
+    def note_engine(self, engine_id: str, report: EngineSummary) -> None:
         """Keep what is known of one engine; a later note replaces an earlier one."""
         with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO engine VALUES (?, ?)", (engine_id, json.dumps(dict(report))))
+            self._db.execute(
+                "INSERT OR REPLACE INTO engine VALUES (?, ?)", (engine_id, report.model_dump_json(exclude_unset=True))
+            )
 
     def answered(self) -> dict[CellKey, str]:
         """The cells that have an answer, each with the node that gave it."""
@@ -125,10 +128,11 @@ class Journal:
         for body in self._bodies():
             yield Record.from_dict(json.loads(body))
 
-    def engines(self) -> list[dict[str, Any]]:
+    def engines(self) -> list[EngineSummary]:
         """The engine reports, by engine id."""
         with _explained(self._folder):
-            return [json.loads(body) for (body,) in self._db.execute("SELECT body FROM engine ORDER BY engine_id")]
+            rows = self._db.execute("SELECT body FROM engine ORDER BY engine_id")
+            return [EngineSummary.model_validate_json(body) for (body,) in rows]
 
     def write_parquet(self, path: Path) -> int:
         """Write all records as `requests.parquet`, replacing the file at once; returns the number of rows."""

@@ -1,12 +1,11 @@
 """`sweep.json` and `engines.json` as values: what a results folder says of the sweep it is of.
 
 Written by the farm of the day, read by that of any later day: a field that is missing or null has its default, one that
-is not known is left alone.
+is not known is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
@@ -17,7 +16,7 @@ from farm.errors import InputError
 class Told(BaseModel):
     """Part of such a file; null stands for what is not there."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(frozen=True, extra="allow", coerce_numbers_to_str=True, protected_namespaces=())
 
     @model_validator(mode="before")
     @classmethod
@@ -104,49 +103,44 @@ class SweepSummary(Told):
         return [one.name for one in self.resolved.variants if one.args or one.env]
 
 
-class StartTimes(Told):
-    """Where the time of an engine's start went."""
-
-    compile_s: float | None = None
-
-
 class EngineSummary(Told):
-    """One engine in `engines.json`."""
+    """One engine in `engines.json`; `status` is how it goes on, `ready_s` from launch to the first measured request."""
 
     engine_id: str = ""
     variant: str = ""
     node: str | None = None
+    status: str = ""
+    ready_s: float | None = None
     start_s: float | None = None
-    startup: StartTimes = StartTimes()
     version: JsonValue = None
     versions: dict[str, JsonValue] = Field(default_factory=dict)
     hardware: dict[str, JsonValue] = Field(default_factory=dict)
     log: str | None = None
 
 
-_ENGINES = TypeAdapter(tuple[EngineSummary, ...])
+_ENGINES = TypeAdapter(list[EngineSummary])
 
 
-def sweep_summary(value: object, path: Path) -> SweepSummary:
+def sweep_summary(content: bytes, path: Path) -> SweepSummary:
     """The content of `sweep.json`.
 
     Raises:
         InputError: it is no sweep's.
     """
     try:
-        return SweepSummary.model_validate(value)
+        return SweepSummary.model_validate_json(content)
     except ValidationError as error:
         raise InputError(_why(error, path)) from error
 
 
-def engine_summaries(value: object, path: Path) -> Sequence[EngineSummary]:
+def engine_summaries(content: bytes, path: Path) -> list[EngineSummary]:
     """The content of `engines.json`.
 
     Raises:
         InputError: it is not a list of engines.
     """
     try:
-        return _ENGINES.validate_python(value)
+        return _ENGINES.validate_json(content)
     except ValidationError as error:
         raise InputError(_why(error, path)) from error
 

@@ -11,12 +11,71 @@ import os
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from farm.sglang_plugin import EVIDENCE_VARIABLE, active_features
 from farm.sglang_plugin.caches import cache_state
 
 _PACKAGES = ("sglang", "sglang-kernel", "torch", "triton", "humming-kernels", "flashinfer-python", "spark-farm")
+
+
+# Forms of what is written; `class` is a keyword, hence the calls.
+HeadEvidence = TypedDict(
+    "HeadEvidence",
+    {
+        "class": str,
+        "method": str,
+        "dtype": "str | None",
+        "shape": "list[int] | None",
+        "bytes": int,
+        "fp32_output": bool,
+    },
+)
+MoeEvidence = TypedDict("MoeEvidence", {"class": str, "method": str, "backend": "str | None", "layers": int})
+ModelEvidence = TypedDict(
+    "ModelEvidence",
+    {
+        "role": str,
+        "class": str,
+        "lm_head": "HeadEvidence | None",
+        "shares_target_head": "bool | None",
+        "moe": "list[MoeEvidence]",
+        "attention": str,
+        "decode_graphs": bool,
+    },
+)
+
+
+class SpeculationEvidence(TypedDict):
+    """The draft worker, and with how many steps and tokens it drafts."""
+
+    worker: str
+    algorithm: str
+    steps: int | None
+    draft_tokens: int | None
+    simulated_accept_length: float | None
+
+
+class GpuEvidence(TypedDict):
+    """The GPU as this process sees it."""
+
+    name: str
+    uuid: str
+    capability: str
+    cuda: str | None
+    driver: str | None
+
+
+class ProcessEvidence(TypedDict):
+    """The file of one process."""
+
+    pid: int
+    plugin: dict[str, list[str]]
+    versions: dict[str, str | None]
+    models: list[ModelEvidence]
+    speculation: SpeculationEvidence | None
+    gpu: NotRequired[GpuEvidence | None]
+    kernel_caches: NotRequired[dict[str, dict[str, int]]]
 
 
 def after_scheduler_init(_result: Any, scheduler: Any, *_args: Any, **_kwargs: Any) -> None:
@@ -37,12 +96,12 @@ def after_init_lm_head(_result: Any, worker: Any) -> None:
     write(models + [model_evidence("draft", runner, target.model) for runner in draft_runners(worker)])
 
 
-def write(models: list[dict[str, Any]], *, speculation: dict[str, Any] | None = None) -> None:
+def write(models: list[ModelEvidence], *, speculation: SpeculationEvidence | None = None) -> None:
     """Replace this process's evidence file; without `FARM_EVIDENCE_DIR` nothing is written."""
     folder = os.environ.get(EVIDENCE_VARIABLE)
     if not folder:
         return
-    content = {
+    content: ProcessEvidence = {
         "pid": os.getpid(),
         "plugin": {"features": active_features()},
         "versions": _versions(),
@@ -59,7 +118,7 @@ def write(models: list[dict[str, Any]], *, speculation: dict[str, Any] | None = 
     partial.replace(path)
 
 
-def model_evidence(role: str, runner: Any, target: Any = None) -> dict[str, Any]:
+def model_evidence(role: str, runner: Any, target: Any = None) -> ModelEvidence:
     """What one model runs with.
 
     Args:
@@ -81,7 +140,7 @@ def model_evidence(role: str, runner: Any, target: Any = None) -> dict[str, Any]
     }
 
 
-def _head_evidence(model: Any, head: Any) -> dict[str, Any]:
+def _head_evidence(model: Any, head: Any) -> HeadEvidence:
     weight = getattr(head, "weight", None)
     return {
         "class": type(head).__name__,
@@ -93,7 +152,7 @@ def _head_evidence(model: Any, head: Any) -> dict[str, Any]:
     }
 
 
-def _moe_evidence(model: Any) -> list[dict[str, Any]]:
+def _moe_evidence(model: Any) -> list[MoeEvidence]:
     """The kinds of MoE layers that were instantiated, with the backend of the runner that each one holds."""
     kinds = Counter(
         (type(module).__name__, type(module.quant_method).__name__, _backend(module))
@@ -121,7 +180,7 @@ def _draft_runners(worker: Any) -> list[Any]:
     return []
 
 
-def _speculation(scheduler: Any) -> dict[str, Any] | None:
+def _speculation(scheduler: Any) -> SpeculationEvidence | None:
     worker = scheduler.draft_worker
     if worker is None:
         return None
@@ -146,7 +205,7 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _gpu() -> dict[str, Any] | None:
+def _gpu() -> GpuEvidence | None:
     import torch
 
     if not torch.cuda.is_available():

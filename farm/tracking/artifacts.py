@@ -15,7 +15,7 @@ from farm.report import json_file
 from farm.results.folder import ResultsFolder
 from farm.results.summary import EngineSummary
 from farm.tracking.entries import env_of
-from farm.tracking.results import Json, Key, Results
+from farm.tracking.results import Key, Results
 from farm.tracking.views import Views
 
 ANSWERS: Final = "answers.json"
@@ -32,7 +32,7 @@ def write_sweep(folder: Path, results: Results, views: Views) -> None:
     if views.report is not None:
         (folder / "report.html").write_text(views.report, encoding="utf-8")
     # At the top, under the names of the results folder: a comparison elsewhere downloads them from here.
-    ResultsFolder(results.folder).share(folder, results.sweep_file, results.reports)
+    ResultsFolder(results.folder).share(folder, results.sweep, results.engines)
 
 
 def write_child(folder: Path, results: Results, key: Key) -> None:
@@ -45,9 +45,8 @@ def write_child(folder: Path, results: Results, key: Key) -> None:
     env = [f"{name}={shlex.quote(value)}" for name, value in env_of(results, key.variant).items()]
     lines = " \\\n  ".join([*env, *_by_option(command)])
     (folder / "command.txt").write_text(f"{lines}\n", encoding="utf-8")
-    for engine, report in zip(results.engines, results.reports, strict=True):
-        if engine.variant == key.variant:
-            _write_engine(folder / "engines" / Path(engine.engine_id).name, results, engine, report)
+    for engine in results.engines_of(key.variant):
+        _write_engine(folder / "engines" / Path(engine.engine_id).name, results, engine)
 
 
 def answers(results: Results, key: Key) -> pd.DataFrame:
@@ -92,8 +91,9 @@ def _by_option(argv: Iterable[str]) -> list[str]:
     return lines
 
 
-def _write_engine(folder: Path, results: Results, engine: EngineSummary, report: Json) -> None:
+def _write_engine(folder: Path, results: Results, engine: EngineSummary) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    report = engine.model_dump(mode="json", exclude_unset=True)
     _write_json(folder / "report.json", {name: value for name, value in report.items() if name != "server_info"})
     if report.get("server_info"):
         _write_json(folder / "server_info.json", report["server_info"])

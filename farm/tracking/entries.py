@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import pandas as pd
+from pydantic import JsonValue
 
 from farm.compare.model import Comparison, Contrast
 from farm.report.columns import CONTRAST_COLUMNS, VARIANT_COLUMNS, Column, Source
@@ -170,7 +171,7 @@ def _differing(settings: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str,
     return {who: {name: own[name] for name in sorted(own) if name in different} for who, own in settings.items()}
 
 
-def _texts(values: Mapping[str, object]) -> dict[str, str]:
+def _texts(values: Mapping[str, JsonValue]) -> dict[str, str]:
     return {name: _cut(_text(value), MAX_PARAM_CHARACTERS) for name, value in values.items() if value is not None}
 
 

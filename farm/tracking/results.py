@@ -11,20 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from pydantic import JsonValue
 
 from farm.errors import InputError
 from farm.redaction import masked
-from farm.results.folder import ENGINES, SHARED, SWEEP, ResultsFolder
-from farm.results.summary import (
-    EngineSummary,
-    ResolvedWorkload,
-    SweepSummary,
-    engine_summaries,
-    sweep_summary,
-)
-
-Json = dict[str, JsonValue]
+from farm.results.folder import SHARED, SWEEP, ResultsFolder
+from farm.results.summary import EngineSummary, ResolvedWorkload, SweepSummary
 
 
 class Key(NamedTuple):
@@ -36,13 +27,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """The content of the folder, without its secrets; `sweep_file` and `reports` are all that the files say."""
+    """The content of the folder, without its secrets."""
 
     folder: Path
     sweep: SweepSummary
     engines: Sequence[EngineSummary]
-    sweep_file: Json
-    reports: list[Json]
     records: pd.DataFrame
     items: pd.DataFrame
 
@@ -125,24 +114,24 @@ def read(folder: Path) -> Results:
     Raises:
         InputError: a file is missing or cannot be read.
     """
-    sweep, results = _redacted_sweep(read_sweep(folder)), ResultsFolder(folder)
+    sweep, results = read_sweep(folder), ResultsFolder(folder)
     results.require(*SHARED)
     records = results.records().to_pandas()
     items = results.items()
     assert items is not None
-    reports: list[Json] = masked(results.engines())
+    engines = (
+        EngineSummary.model_validate(masked(one.model_dump(exclude_unset=True))) for one in results.engines() or ()
+    )
     return Results(
         folder=folder,
-        sweep=sweep_summary(sweep, folder / SWEEP),
-        engines=engine_summaries(reports, folder / ENGINES),
-        sweep_file=sweep,
-        reports=reports,
+        sweep=_redacted(sweep),
+        engines=list(engines),
         records=records.assign(latency_s=records["latency_s"].astype(float)),
         items=items.to_pandas(),
     )
 
 
-def read_sweep(folder: Path) -> Json:
+def read_sweep(folder: Path) -> SweepSummary:
     """The content of `sweep.json`.
 
     Raises:
@@ -150,22 +139,23 @@ def read_sweep(folder: Path) -> Json:
     """
     results = ResultsFolder(folder)
     results.require(SWEEP)
-    sweep = results.sweep() or {}
-    missing = [name for name in ("sweep_id", "name", "created_at", "variants", "workloads") if name not in sweep]
+    sweep = results.sweep() or SweepSummary()
+    missing = [
+        name
+        for name in ("sweep_id", "name", "created_at", "variants", "workloads")
+        if name not in sweep.model_fields_set
+    ]
     if missing:
         raise InputError(f"{folder / SWEEP}: lacks {', '.join(missing)}; it is not a sweep of this farm")
     return sweep
 
 
-def _redacted_sweep(sweep: Json) -> Json:
+def _redacted(sweep: SweepSummary) -> SweepSummary:
     """The sweep without secrets; names of variants and workloads are kept whatever they look like."""
-
-    named: Json = {}
-    for field in ("workloads", "commands", "environments", "failed_variants"):
-        if isinstance(found := sweep.get(field), dict):
-            named[field] = {name: masked(value) for name, value in found.items()}
-    rest: Json = masked({key: value for key, value in sweep.items() if key not in named})
-    return rest | named
+    rest = sweep.model_dump(mode="json")
+    fields = ("workloads", "commands", "environments", "failed_variants")
+    named = {field: {name: masked(value) for name, value in (rest.pop(field) or {}).items()} for field in fields}
+    return SweepSummary.model_validate(masked(rest) | named)
 
 
 def _own(records: pd.DataFrame, key: Key) -> pd.DataFrame:

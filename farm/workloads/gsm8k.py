@@ -15,7 +15,7 @@ import os
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ from farm.types import Item
 from farm.workloads import hub
 from farm.workloads.base import MAX_TOKENS, Sampling, WorkloadBase, laid_over
 from farm.workloads.grading import gold_answer
-from farm.workloads.jsonl import checked_id, read_rows
+from farm.workloads.jsonl import Row, checked_id, read_rows
 
 HUB_NAME: Final = "openai/gsm8k"
 FOLDER_VARIABLE: Final = "FARM_GSM8K"
@@ -42,7 +42,6 @@ INSTRUCTION: Final = (
     "where N is the final number alone."
 )
 
-Row = tuple[str, dict[str, Any]]
 _GSM8K_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
 
 
@@ -105,8 +104,8 @@ def items(spec: Gsm8kWorkload) -> list[Item]:
         sampling |= {"max_new_tokens": spec.output_tokens, "ignore_eos": True}
     requested: list[Item] = []
     locations: dict[str, str] = {}
-    for index, (location, row) in enumerate(_rows(spec.source, "test")):
-        question, answer = _fields(location, row)
+    for index, read in enumerate(_rows(spec.source, "test")):
+        (location, row), (question, answer) = read, _fields(read)
         item_id = checked_id(f"source: {location}", row["id"]) if row.get("id") is not None else f"test-{index:04d}"
         if item_id in locations:
             raise InputError(
@@ -144,13 +143,14 @@ def _examples(spec: Gsm8kWorkload) -> str:
     if len(rows) < spec.shots:
         raise InputError(f"shots: {spec.shots} examples are asked for and train of {spec.source} has {len(rows)}")
     solved = []
-    for location, row in rows[: spec.shots]:
-        question, answer = _fields(location, row)
+    for row in rows[: spec.shots]:
+        question, answer = _fields(row)
         solved.append(f"Question: {question}\nAnswer: {CALCULATOR.sub('', answer)}\n\n")
     return "Here are solved problems.\n\n" + "".join(solved)
 
 
-def _fields(location: str, row: dict[str, Any]) -> tuple[str, str]:
+def _fields(read: Row) -> tuple[str, str]:
+    location, row = read
     for name in ("question", "answer"):
         if not isinstance(row.get(name), str) or not row[name].strip():
             raise InputError(

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from farm.errors import InputError
+from farm.workloads.jsonl import Row
 
 PROBE_TIMEOUT_S: Final = 5.0
 
 
-def rows(name: str, config: str, split: str) -> list[tuple[str, dict[str, Any]]]:
+def rows(name: str, config: str, split: str) -> list[Row]:
     """The rows of one split of a hub data set, each with its place for error messages.
 
     Raises:
@@ -36,10 +37,10 @@ def rows(name: str, config: str, split: str) -> list[tuple[str, dict[str, Any]]]
             data = datasets.load_dataset(name, config, split=split)
         except Exception as error:
             raise InputError(_how_to_get(name, config, split, error)) from error
-    return [(f"{name}, {split} row {number}", dict(row)) for number, row in enumerate(data)]
+    return [Row(f"{name}, {split} row {number}", dict(row)) for number, row in enumerate(data)]
 
 
-def parquet_rows(paths: list[Path]) -> list[tuple[str, dict[str, Any]]]:
+def parquet_rows(paths: list[Path]) -> list[Row]:
     """The rows of the parquet files of one split, in order, each with its place for error messages.
 
     Raises:
@@ -54,7 +55,7 @@ def parquet_rows(paths: list[Path]) -> list[tuple[str, dict[str, Any]]]:
             data = list(datasets.load_dataset("parquet", data_files=str(path), split="train", streaming=True))
         except Exception as error:
             raise InputError(f"source: {path}: cannot be read as parquet: {_short(error)}") from error
-        found += [(f"{path}, row {number}", dict(row)) for number, row in enumerate(data)]
+        found += [Row(f"{path}, row {number}", dict(row)) for number, row in enumerate(data)]
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from farm.errors import InputError
 
@@ -14,7 +14,14 @@ MAX_FILE_BYTES: Final = 64 << 20
 MAX_ID_CHARACTERS: Final = 200
 
 
-def read_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
+class Row(NamedTuple):
+    """A row of a user's file or data set, unchecked, and the place that an error about it begins with."""
+
+    place: str
+    fields: dict[str, Any]
+
+
+def read_rows(path: Path) -> list[Row]:
     """The rows of a JSONL file, each with the place (`FILE, line N`) that an error about it begins with.
 
     Blank lines are skipped.
@@ -34,13 +41,13 @@ def read_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if line.strip():
             location = f"{path}, line {number}"
-            rows.append((location, _row(location, line)))
+            rows.append(_row(location, line))
     if not rows:
         raise InputError(f"{path}: is empty; write one JSON object a line")
     return rows
 
 
-def _row(location: str, line: bytes) -> dict[str, Any]:
+def _row(location: str, line: bytes) -> Row:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -57,7 +64,7 @@ def _row(location: str, line: bytes) -> dict[str, Any]:
         raise InputError(f"{location}: is not valid JSON: {error}; write one JSON object a line") from error
     if not isinstance(row, dict):
         raise InputError(f"{location}: is not a JSON object; write {{...}} with named fields")
-    return row
+    return Row(location, row)
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -23,7 +23,7 @@ from farm.errors import InputError
 from farm.paths import absolute, expand
 from farm.types import Item
 from farm.workloads.base import Sampling, WorkloadBase, laid_over
-from farm.workloads.jsonl import checked_id, read_rows
+from farm.workloads.jsonl import Row, checked_id, read_rows
 from farm.workloads.numbers import number
 
 CONTENT: Final = ("prompt", "messages", "text")
@@ -71,8 +71,8 @@ def items(spec: PromptsWorkload) -> list[Item]:
     found: list[Item] = []
     locations: dict[str, str] = {}
     try:
-        for location, row in read_rows(Path(expand(spec.file))):
-            item = _item(location, row, spec)
+        for row in read_rows(Path(expand(spec.file))):
+            location, item = row.place, _item(row, spec)
             if item.item_id in locations:
                 raise InputError(
                     f"{location}: id: '{item.item_id}' is taken by {locations[item.item_id].rpartition(', ')[2]}; "
@@ -85,7 +85,8 @@ def items(spec: PromptsWorkload) -> list[Item]:
     return found
 
 
-def _item(location: str, row: dict[str, Any], spec: PromptsWorkload) -> Item:
+def _item(read: Row, spec: PromptsWorkload) -> Item:
+    location, row = read
     for name in row:
         if name not in FIELDS:
             near = get_close_matches(name, FIELDS, n=1)
@@ -105,7 +106,7 @@ def _item(location: str, row: dict[str, Any], spec: PromptsWorkload) -> Item:
     line = location.rpartition(" ")[2]
     return Item(
         item_id=checked_id(location, row["id"]) if "id" in row else f"line-{line}",
-        sampling=_sampling(location, row, spec),
+        sampling=_sampling(read, spec),
         messages=messages,
         text=text,
         template_kwargs={} if spec.thinking is None or text else {"enable_thinking": spec.thinking},
@@ -134,7 +135,8 @@ def _text(where: str, value: Any) -> str:
     return value
 
 
-def _sampling(location: str, row: dict[str, Any], spec: PromptsWorkload) -> dict[str, Any]:
+def _sampling(read: Row, spec: PromptsWorkload) -> dict[str, float]:
+    location, row = read
     own = {name: row[name] for name in LIMITS if name in row}
     try:
         return Sampling.model_validate(spec.sampling.model_dump() | own, strict=True).model_dump()

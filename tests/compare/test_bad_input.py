@@ -104,7 +104,7 @@ def test_file_that_is_no_table(run, tmp_path):
     assert (status, "not a readable Parquet table" in error) == (2, True)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[]", "holds a list, not a dict")])
+@pytest.mark.parametrize(("text", "message"), [("{", "Invalid JSON"), ("[]", "should be an object")])
 def test_sweep_description_that_is_broken(run, write, text, message):
     folder = write(good())
     (folder / "sweep.json").write_text(text)

@@ -6,6 +6,7 @@ import pytest
 
 from farm.engines.emulated.reading import emulated_generation
 from farm.engines.sglang.evidence import Probe, mismatches, read_processes
+from farm.engines.sglang.server_info import ServerInfo
 from farm.spec.optimisations import compose, expected_state
 
 PROMPT = list(range(40, 90))
@@ -28,7 +29,7 @@ def proven(start, folder, parts, faults=None):
     figures = emulated_generation(engine.generate(PROMPT, **SAMPLING))
     rounds = figures.verify_rounds
     probe = Probe(64, figures.completion_tokens, rounds, figures.decode_s / (rounds or 63))
-    info = engine.call("GET", "/server_info")[1]
+    info = ServerInfo.model_validate(engine.call("GET", "/server_info")[1])
     return mismatches(expected_state(settings.args, settings.env), read_processes(folder), info, probe)
 
 

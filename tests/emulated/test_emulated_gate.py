@@ -77,7 +77,7 @@ def test_a_variant_that_is_not_active_yields_no_record_and_the_others_go_on(farm
     assert isinstance(failure, SessionFailed)
     assert report.values.status == "not-active"
     assert "experts run on flashinfer_mxfp4" in report.values.reason == failure.reason
-    assert report.values.evidence.processes[0]["models"]
+    assert report.values.evidence.processes[0].models
     assert report.log
 
 

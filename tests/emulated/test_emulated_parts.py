@@ -88,12 +88,12 @@ def test_a_full_cache_forgets_and_a_disabled_one_never_learns():
 
 def test_arguments_are_resolved_as_sglang_resolves_them():
     args = resolve([*MODEL, "--speculative-algorithm", "NEXTN", "--api-key=123", "--cuda-graph-bs-decode", "1", "2"])
-    assert args["speculative_algorithm"] == "EAGLE"
-    assert [args[f"speculative_{n}"] for n in ("num_steps", "eagle_topk", "num_draft_tokens")] == [3, 1, 4]
-    assert args["speculative_draft_model_path"] == "/nowhere"
-    assert args["moe_runner_backend"] == "flashinfer_mxfp4"
-    assert args["cuda_graph_bs_decode"] == [1, 2]
-    assert args["api_key"] == "123"
+    assert args.speculative_algorithm == "EAGLE"
+    assert [args.speculative_num_steps, args.speculative_eagle_topk, args.speculative_num_draft_tokens] == [3, 1, 4]
+    assert args.speculative_draft_model_path == "/nowhere"
+    assert args.moe_runner_backend == "flashinfer_mxfp4"
+    assert args.cuda_graph_bs_decode == [1, 2]
+    assert args.api_key == "123"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_larger_gap_sends_fewer_chunks_of_the_same_times(start, shared):
 
 def test_without_incremental_streaming_chunks_are_cumulative(start):
     # The farm always asks for deltas; whoever forgets it gets what SGLang sends.
-    engine = start("--incremental-streaming-output=", speed=300)
+    engine = start("--incremental-streaming-output=false", speed=300)
     events = chunks(engine.lines({"input_ids": PROMPT, "sampling_params": GREEDY}))
     assert len(events) > 1
     assert [len(event["output_ids"]) for event in events] == [e["meta_info"]["completion_tokens"] for e in events]

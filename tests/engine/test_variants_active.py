@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import urllib.request
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -83,7 +82,7 @@ class Starter:
         log.touch()
         opened = start_proven(command, log, self.sweep.engine, expected or self.expected(variant), lambda phase: None)
         engine = self.loop.run_until_complete(opened)
-        return engine, asdict(engine.facts.evidence)
+        return engine, engine.facts.evidence
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,9 @@ def quantised(loop, start):
 
 
 def scheduler(evidence):
-    return next(process for process in evidence["processes"] if process["models"])
+    """What the scheduler's process wrote, as JSON."""
+    (process,) = [process for process in evidence.processes if process.models]
+    return process.model_dump(mode="json", by_alias=True)
 
 
 def ask(engine, body):
@@ -144,15 +145,15 @@ def logits(engine, ids):
 
 def test_stock_sglang_passes_for_what_it_has_and_not_for_an_fp8_head(start, stock):
     engine, evidence = stock
-    assert evidence["source"] == "server_info"
-    reasons = mismatches(start.expected("fp8-head"), evidence["processes"], engine.server_info, None)
+    assert evidence.source == "server_info"
+    reasons = mismatches(start.expected("fp8-head"), evidence.processes, engine.server_info, None)
     assert any("SGLANG_ENABLE_FP8_LM_HEAD" in reason and "install-plugin.sh" in reason for reason in reasons)
 
 
 def test_speculation_that_is_silently_off_is_told(start, stock):
     engine, evidence = stock
     nextn = expected_state({"speculative-algorithm": "NEXTN", "enable-fp32-lm-head": True}, {})
-    assert mismatches(nextn, evidence["processes"], engine.server_info, None) == [
+    assert mismatches(nextn, evidence.processes, engine.server_info, None) == [
         "speculation NEXTN is asked for and the engine resolved none"
     ]
 
@@ -160,7 +161,7 @@ def test_speculation_that_is_silently_off_is_told(start, stock):
 def test_another_moe_backend_than_asked_is_told(start, quantised):
     engine, evidence = quantised
     humming = expected_state({"moe-runner-backend": "humming"}, {"SGLANG_ENABLE_FP8_LM_HEAD": "1"})
-    reasons = mismatches(humming, evidence["processes"], {}, None)
+    reasons = mismatches(humming, evidence.processes, None, None)
     assert "MoE backend humming is asked for and the experts run on triton" in reasons
     assert "MoE backend humming is asked for and the engine resolved auto" in mismatches(
         humming, [], engine.server_info, None
@@ -178,8 +179,8 @@ def test_evidence_is_of_the_live_objects(quantised):
     assert draft["shares_target_head"] is True
     assert draft["lm_head"] == head
     assert scheduler(evidence)["speculation"]["algorithm"] == "EAGLE"
-    assert evidence["probe"]["accept_length"] > 1.5
-    assert len(evidence["processes"]) >= 3, "launcher, scheduler and detokenizer"
+    assert evidence.probe.accept_length > 1.5
+    assert len(evidence.processes) >= 3, "launcher, scheduler and detokenizer"
 
 
 def test_fp8_logits_agree_with_bf16(stock, quantised):

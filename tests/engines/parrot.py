@@ -2,7 +2,7 @@
 
 import time
 
-from farm.engines.base import Engine, EngineCommand, Evidence, Facts, Generation, Phase, RunningEngine
+from farm.engines.base import Engine, EngineCommand, Evidence, Facts, Generation, OwnWords, Phase, RunningEngine
 from farm.errors import RequestRefused, VariantNotActive
 
 PACES = {"slow": 0.004, "quick": 0.002}
@@ -17,8 +17,8 @@ class RunningParrot(RunningEngine):
     @property
     def facts(self):
         """Its version and what it runs with."""
-        evidence = Evidence("parrot", [{"pace": self.pace}])
-        return Facts(start_s=0.01, version="1.0", evidence=evidence, server_info={"pace": self.pace})
+        evidence = Evidence("parrot", [OwnWords(pace=self.pace)])
+        return Facts(start_s=0.01, version="1.0", evidence=evidence, server_info=OwnWords(pace=self.pace))
 
     async def tokenize_text(self, text):
         return [ord(char) for char in text]

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 from farm.engines.emulated import evidence, replies
 from farm.engines.emulated.answers import Answers
-from farm.engines.emulated.arguments import SPEED, START_SPEED, resolve, setup_of
+from farm.engines.emulated.arguments import ServerArgs, resolve, setup_of
 from farm.engines.emulated.faults import Faults, faults_from
 from farm.engines.emulated.model import Setup
 from farm.engines.emulated.server import Engine
@@ -52,8 +52,8 @@ def main(argv: list[str], environment: Mapping[str, str]) -> int:
         launch=int(environment.get("FARM_EMULATION_LAUNCH", "0")),
         node=environment.get("FARM_EMULATION_NODE", ""),
     )
-    _log(f"Load weight begin. avail mem=102.00 GB (emulated, at {args[SPEED]:g} times real time)")
-    _wait_until(began + started.total_s / args[START_SPEED])
+    _log(f"Load weight begin. avail mem=102.00 GB (emulated, at {args.emulation_speed:g} times real time)")
+    _wait_until(began + started.total_s / args.emulation_start_speed)
     if faults.fail_start:
         raise RuntimeError("Not enough memory. Please try to increase --mem-fraction-static.")
     _log(f"Load weight end. elapsed={started.load_weight_s:.2f} s, type=BailingMoeV3ForCausalLM, mem usage=63.00 GB.")
@@ -73,7 +73,7 @@ def _launched_s() -> float:
 
 def _engine(
     argv: list[str],
-    args: dict[str, Any],
+    args: ServerArgs,
     setup: Setup,
     faults: Faults,
     answers: Answers,
@@ -96,11 +96,11 @@ def _engine(
     return Engine(args, setup, faults, answers, info, request_log)
 
 
-async def _serve(engine: Engine, args: Mapping[str, Any], *, refuses_to_end: bool) -> None:
+async def _serve(engine: Engine, args: ServerArgs, *, refuses_to_end: bool) -> None:
     # A client that goes away ends its request, as SGLang aborts it.
     runner = web.AppRunner(engine.app(), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, str(args["host"]), int(args["port"])).start()
+    await web.TCPSite(runner, args.host, args.port).start()
     _log("The server is fired up and ready to roll!")
     ended = asyncio.Event()
     if not refuses_to_end:
@@ -110,12 +110,14 @@ async def _serve(engine: Engine, args: Mapping[str, Any], *, refuses_to_end: boo
     await runner.cleanup()
 
 
-def _fallen_back(args: dict[str, Any], setup: Setup) -> tuple[dict[str, Any], Setup]:
+def _fallen_back(args: ServerArgs, setup: Setup) -> tuple[ServerArgs, Setup]:
     """The outermost optimisation is not active; failing drafts change no setting."""
     if setup.speculation is not None:
         return args, setup
     if setup.experts != "flashinfer_mxfp4":
-        return args | {"moe_runner_backend": "flashinfer_mxfp4"}, replace(setup, experts="flashinfer_mxfp4")
+        return args.model_copy(update={"moe_runner_backend": "flashinfer_mxfp4"}), replace(
+            setup, experts="flashinfer_mxfp4"
+        )
     return args, replace(setup, fp8_head=False)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +79,6 @@ def _prompt(item: Item) -> list[int]:
     return tokenizer.encode(item.text or "")[: item.exact_tokens]
 
 
-def thinks(template_kwargs: dict[str, object] | None) -> bool:
+def thinks(template_kwargs: Mapping[str, bool] | None) -> bool:
     """Whether the chat template opens a think section."""
     return bool((template_kwargs or {}).get("enable_thinking", True))

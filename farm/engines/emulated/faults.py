@@ -61,12 +61,12 @@ def faults_from(environment: Mapping[str, str]) -> Faults:
         "launches": int(environment.get("FARM_EMULATION_LAUNCH", "0")),
         "nodes": environment.get("FARM_EMULATION_NODE", ""),
     }
-    acting: dict[str, Any] = {}
+    acting: dict[str, bool | int | float | str] = {}
     for entry in raw if isinstance(raw, list) else [raw]:
         _check(entry)
         if all(here in entry.get(limit, [here]) for limit, here in launch.items()):
             acting |= {name: value for name, value in entry.items() if name not in launch}
-    return Faults(**acting)
+    return Faults(**acting)  # type: ignore[arg-type]  # each was checked
 
 
 def _check(entry: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from farm.engines.base import Generation, GpuState
 from farm.engines.sglang.facts import Dialect
+from farm.engines.sglang.server_info import ServerInfo
 from farm.engines.sglang.stream import Answer, generation_of
 
 SOURCE: Final = "emulated"
@@ -30,9 +30,10 @@ def emulated_generation(answer: Answer) -> Generation:
     return generation
 
 
-def emulated_start_s(server_info: Mapping[str, Any], start_s: float) -> float:
+def emulated_start_s(server_info: ServerInfo, start_s: float) -> float:
     """Seconds of a start on the model's clock, `start_s` being those on the wall's."""
-    return float(server_info["startup_time"]["tokenizer_e2e"])
+    started = server_info.startup_time
+    return start_s if started is None or started.tokenizer_e2e is None else started.tokenizer_e2e
 
 
 DIALECT: Final = Dialect(emulated_generation, emulated_start_s)

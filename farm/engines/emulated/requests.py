@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from farm.engines.emulated import shapes, tokenizer
+from farm.engines.emulated.arguments import ServerArgs
 from farm.engines.emulated.replies import longest_prompt
 
 # SGLang ignores a field that it does not know beside these, and refuses one within them.
@@ -49,7 +50,7 @@ class Asked:
         return max(self.ids) >= shapes.VOCABULARY
 
 
-def asked(body: Mapping[str, Any], args: Mapping[str, Any]) -> Asked:
+def asked(body: Mapping[str, Any], args: ServerArgs) -> Asked:
     """Check a body against the resolved server arguments.
 
     Raises:
@@ -81,7 +82,7 @@ def asked(body: Mapping[str, Any], args: Mapping[str, Any]) -> Asked:
     top_p = sampling.get("top_p", 1.0)
     if not isinstance(top_p, int | float) or not 0 < top_p <= 1:
         raise ValueError(f"top_p must be in (0, 1], got {top_p}.")
-    context, tokens = args["context_length"], len(ids) + _reserved_tokens(args)
+    context, tokens = args.context_length, len(ids) + _reserved_tokens(args)
     if tokens >= context:
         raise ValueError(f"The input ({tokens} tokens) is longer than the model's context length ({context} tokens).")
     if tokens + limit > context:
@@ -109,9 +110,9 @@ def are_ids(value: Any) -> bool:
     return isinstance(value, list) and all(type(token) is int and 0 <= token < 2**31 for token in value)
 
 
-def _reserved_tokens(args: Mapping[str, Any]) -> int:
+def _reserved_tokens(args: ServerArgs) -> int:
     """What SGLang counts to a prompt under speculation: drafts are kept where output tokens go."""
-    if args["speculative_algorithm"] is None:
+    if args.speculative_algorithm is None:
         return 0
-    drafted = args["speculative_eagle_topk"] * args["speculative_num_steps"]
-    return int(max(drafted, args["speculative_num_draft_tokens"]))
+    drafted = (args.speculative_eagle_topk or 0) * (args.speculative_num_steps or 0)
+    return max(drafted, args.speculative_num_draft_tokens or 0)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Final
@@ -15,7 +15,7 @@ from aiohttp import web
 
 from farm.engines.emulated import replies, requests, tokenizer
 from farm.engines.emulated.answers import Answers, prompt_digest, thinks
-from farm.engines.emulated.arguments import CHUNK_GAP_MS, SPEED
+from farm.engines.emulated.arguments import ServerArgs
 from farm.engines.emulated.draws import predictability_of
 from farm.engines.emulated.faults import Faults
 from farm.engines.emulated.model import Setup
@@ -51,25 +51,25 @@ class Engine:
 
     def __init__(
         self,
-        args: Mapping[str, Any],
+        args: ServerArgs,
         setup: Setup,
         faults: Faults,
         answers: Answers,
-        info: Callable[[Totals], dict[str, Any]],
+        info: Callable[[Totals], replies.ServerInfo],
         request_log: IO[str] | None = None,
     ) -> None:
         """`info` gives `/server_info` from the totals so far; `request_log` receives a line for each request."""
         self._args = args
-        self._speed = float(args[SPEED])
-        self._chunk_gap_s = args[CHUNK_GAP_MS] / 1e3 * self._speed  # in the model's seconds
+        self._speed = args.emulation_speed
+        self._chunk_gap_s = args.emulation_chunk_gap_ms / 1e3 * self._speed  # in the model's seconds
         self._setup = setup
         self._faults = faults
         self._answers = answers
         self._info = info
         self._request_log = request_log
-        capacity = 0 if args["disable_radix_cache"] else replies.token_capacity(args)
-        self._cache = PrefixCache(args["page_size"], capacity)
-        self._slots = asyncio.Semaphore(args["max_running_requests"])
+        capacity = 0 if args.disable_radix_cache else replies.token_capacity(args)
+        self._cache = PrefixCache(args.page_size, capacity)
+        self._slots = asyncio.Semaphore(args.max_running_requests)
         self._open = 0
         self._received = 0
         self._hung = False
@@ -98,7 +98,7 @@ class Engine:
     async def _authorised(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        key = self._args["api_key"]
+        key = self._args.api_key
         if key and not request.path.startswith("/health") and request.headers.get("Authorization") != f"Bearer {key}":
             return web.json_response({"error": "Unauthorized"}, status=401)
         return await handler(request)
@@ -121,7 +121,7 @@ class Engine:
         return web.Response()
 
     async def _server_info(self, request: web.Request) -> web.Response:
-        return web.json_response(self._info(self._totals))
+        return web.json_response(text=self._info(self._totals).model_dump_json())
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = await _body(request)
@@ -132,7 +132,7 @@ class Engine:
             ids = tokenizer.encode(prompt)
         else:
             raise _bad_request(f"Invalid prompt type: {type(prompt)}. Expected str or List[str].")
-        return web.json_response({"tokens": ids, "count": len(ids), "max_model_len": self._args["context_length"]})
+        return web.json_response({"tokens": ids, "count": len(ids), "max_model_len": self._args.context_length})
 
     async def _detokenize(self, request: web.Request) -> web.Response:
         body = await _body(request)
@@ -252,20 +252,21 @@ class Engine:
         due = job.began + job.answer.times_s[arrival] / self._speed
         await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
 
-    def _chunk(self, job: _Job, first: int, end: int) -> dict[str, Any]:
+    def _chunk(self, job: _Job, first: int, end: int) -> replies.Chunk:
         """The chunk of the arrivals from `first` to `end`."""
         answer = job.answer
         tokens = answer.tokens[end]
-        sent = answer.tokens[first - 1] if first and self._args["incremental_streaming_output"] else 0
+        sent = answer.tokens[first - 1] if first and self._args.incremental_streaming_output else 0
         ids = answer.ids[sent:tokens]
-        meta = replies.chunk_meta(self._args, job, tokens, first=first == 0)
         if end == len(answer.tokens) - 1:
-            meta |= replies.final_meta(self._args, job, self._faults.slow_clock)
+            meta = replies.final_meta(self._args, job, first=first == 0, slow_clock=self._faults.slow_clock)
+        else:
+            meta = replies.chunk_meta(self._args, job, tokens, first=first == 0)
         text = tokenizer.decode(ids, skip_special=True)
         return {"text": text, "output_ids": ids, "meta_info": meta}
 
     async def _refused(
-        self, request: web.Request, event: dict[str, Any], message: str, *, streamed: bool
+        self, request: web.Request, event: replies.Chunk | replies.Refused, message: str, *, streamed: bool
     ) -> web.StreamResponse:
         if not streamed:
             return web.json_response({"error": {"message": message}}, status=400)
@@ -282,7 +283,7 @@ class Engine:
         )
 
 
-def _event(content: dict[str, Any]) -> bytes:
+def _event(content: replies.Chunk | replies.Refused) -> bytes:
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 

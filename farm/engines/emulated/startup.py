@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from typing_extensions import TypedDict
 
 from farm.engines.emulated.model import Setup
 
@@ -20,6 +22,16 @@ KV_CACHE_S: Final = 2.0
 KERNELS_COLD_S: Final = 72.0
 KERNELS_WARM_S: Final = 6.0
 GRAPH_S: Final = 8.0  # one capture
+
+
+class StartupTime(TypedDict):
+    """Seconds by SGLang's names."""
+
+    load_weight: float
+    kv_cache_allocation: float
+    scheduler_e2e: float
+    cuda_graph: dict[str, float]
+    tokenizer_e2e: float
 
 
 @dataclass(frozen=True)
@@ -41,15 +53,15 @@ class Startup:
         """The share of the scheduler process."""
         return self.load_weight_s + KV_CACHE_S + self.kernels_s + sum(self.graphs_s.values())
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> StartupTime:
         """`startup_time` of `/server_info`."""
-        return {
-            "load_weight": round(self.load_weight_s, 2),
-            "kv_cache_allocation": KV_CACHE_S,
-            "scheduler_e2e": round(self.scheduler_s, 2),
-            "cuda_graph": self.graphs_s,
-            "tokenizer_e2e": round(self.total_s, 2),
-        }
+        return StartupTime(
+            load_weight=round(self.load_weight_s, 2),
+            kv_cache_allocation=KV_CACHE_S,
+            scheduler_e2e=round(self.scheduler_s, 2),
+            cuda_graph=self.graphs_s,
+            tokenizer_e2e=round(self.total_s, 2),
+        )
 
 
 def startup(setup: Setup, *, launch: int, node: str) -> Startup:

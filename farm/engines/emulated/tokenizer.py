@@ -8,10 +8,10 @@ first letter. English prose comes to about 1.4 tokens a word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from string import ascii_lowercase
-from typing import Any, Final
+from typing import Final
 
 _FREQUENT: Final = (
     "about|after|again|all|also|always|amount|and|another|answer|any|apples|are|around|away|back|"
@@ -86,7 +86,7 @@ def decode(ids: Iterable[int], *, skip_special: bool = False) -> str:
     return content.decode("utf-8", errors="replace")
 
 
-def encode_chat(messages: Sequence[dict[str, Any]], *, thinking: bool) -> list[int]:
+def encode_chat(messages: Sequence[Mapping[str, str]], *, thinking: bool) -> list[int]:
     """Token ids of a conversation in the model's chat format, open for the assistant's next turn.
 
     With `thinking` the prompt ends inside an open think section; without, behind an empty one.

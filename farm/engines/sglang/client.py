@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final
@@ -65,7 +65,7 @@ class EngineClient:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def server_info(self) -> dict[str, Any]:
+    async def server_info(self) -> Any:
         """All that the engine says of its resolved arguments and state."""
         return await self._json("GET", "/server_info")
 
@@ -81,12 +81,12 @@ class EngineClient:
 
     async def tokenize_text(self, text: str) -> list[int]:
         """Token ids of plain text, as the model's tokenizer gives them."""
-        return _token_ids(await self._json("POST", "/tokenize", {"prompt": text}))
+        return await self._token_ids({"prompt": text})
 
-    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: dict[str, Any]) -> list[int]:
+    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: Mapping[str, bool]) -> list[int]:
         """Token ids of chat messages in the engine's own chat template, ready for generation."""
         body = {"messages": messages, "chat_template_kwargs": template_kwargs}
-        return _token_ids(await self._json("POST", "/tokenize", body))
+        return await self._token_ids(body)
 
     async def text_of(self, token_ids: list[int]) -> str:
         """Text of token ids, special tokens included."""
@@ -97,7 +97,7 @@ class EngineClient:
         return text
 
     async def generate(
-        self, input_ids: list[int], sampling: dict[str, Any], *, start_timeout_s: float | None = None
+        self, input_ids: list[int], sampling: Mapping[str, float], *, start_timeout_s: float | None = None
     ) -> Answer:
         """Stream one generation and time it.
 
@@ -144,7 +144,13 @@ class EngineClient:
             )
         return answer
 
-    async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _token_ids(self, body: object) -> list[int]:
+        tokens = (await self._json("POST", "/tokenize", body)).get("tokens")
+        if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+            raise StreamBroken("/tokenize did not answer with token ids")
+        return tokens
+
+    async def _json(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         async with self._request(method, path, body) as response:
             try:
                 reply = await response.json(content_type=None)
@@ -159,7 +165,7 @@ class EngineClient:
         self,
         method: str,
         path: str,
-        body: dict[str, Any] | None = None,
+        body: object = None,
         timeout_s: float | None = None,
         limit_name: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -181,10 +187,3 @@ class EngineClient:
             raise StreamBroken(f"{path}: the answer broke off: {error}") from error
         except aiohttp.ClientError as error:
             raise EngineGone(f"{path}: {error or type(error).__name__}") from error
-
-
-def _token_ids(reply: dict[str, Any]) -> list[int]:
-    tokens = reply.get("tokens")
-    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
-        raise StreamBroken("/tokenize did not answer with token ids")
-    return tokens

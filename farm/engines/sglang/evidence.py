@@ -7,14 +7,16 @@ the reason to refuse an FP8 head, which it does not have.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from farm.engines.base import OwnWords
+from farm.engines.sglang.server_info import ServerInfo
 from farm.spec.optimisations import FP8_HEAD_VARIABLE, ExpectedState
 
 # Drafts that are never accepted give exactly 1; the weakest published workload gives above 2.
@@ -48,24 +50,18 @@ class Probe:
         return self.tokens / self.rounds if self.rounds else None
 
 
-class _Written(BaseModel):
-    """What the plug-in wrote, as far as the gate reads it; it may write more."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class _Head(_Written):
+class _Head(OwnWords):
     class_name: str = Field(alias="class")
     method: str | None
     dtype: str | None
     fp32_output: bool
 
 
-class _Experts(_Written):
+class _Experts(OwnWords):
     backend: str | None
 
 
-class _Model(_Written):
+class _Model(OwnWords):
     role: str
     class_name: str = Field(alias="class")
     lm_head: _Head | None
@@ -73,49 +69,49 @@ class _Model(_Written):
     moe: list[_Experts]
 
 
-class _Drafting(_Written):
+class _Drafting(OwnWords):
     steps: int | None = None
     draft_tokens: int | None = None
 
 
-class _Process(_Written):
-    models: list[_Model] = []
+class ProcessEvidence(OwnWords):
+    """What the plug-in wrote in one process, as far as the farm reads it, and the rest beside it."""
+
+    models: tuple[_Model, ...] = ()
     speculation: _Drafting | None = None
+    versions: dict[str, str | None] = Field(default_factory=dict)
+    gpu: dict[str, str | None] | None = None
 
 
-def read_processes(folder: Path) -> list[dict[str, Any]]:
+def read_processes(folder: Path) -> list[ProcessEvidence]:
     """The evidence of each process of an engine; a file that cannot be read is none."""
     found = []
     for path in sorted(folder.glob("*.json")):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(content, dict):
-            found.append(content)
+        with suppress(OSError, ValueError):
+            found.append(ProcessEvidence.model_validate_json(path.read_bytes()))
     return found
 
 
 def mismatches(
-    expected: ExpectedState, processes: Sequence[Mapping[str, Any]], server_info: Mapping[str, Any], probe: Probe | None
+    expected: ExpectedState, processes: Sequence[ProcessEvidence], server_info: ServerInfo | None, probe: Probe | None
 ) -> list[str]:
     """Why what runs is not what was asked for; empty when it is.
 
     Args:
         expected: what the variant's settings must show.
         processes: evidence of the engine's processes; empty when the plug-in is not in them.
-        server_info: the engine's resolved arguments; empty for an engine that did not get that far.
+        server_info: the engine's resolved arguments; None for an engine that did not get that far.
         probe: figures of a short generation; None for an engine that did not get that far.
     """
-    found = _from_processes(expected, [_Process.model_validate(process) for process in processes])
-    if server_info:
+    found = _from_processes(expected, processes)
+    if server_info is not None:
         found += _from_server_info(expected, server_info)
     if probe is not None:
         found += _from_probe(expected, probe)
     return list(dict.fromkeys(found))
 
 
-def _from_processes(expected: ExpectedState, processes: Sequence[_Process]) -> list[str]:
+def _from_processes(expected: ExpectedState, processes: Sequence[ProcessEvidence]) -> list[str]:
     if not processes:
         if expected.head == "fp8":
             return [
@@ -178,28 +174,26 @@ def _wrong_drafts(expected: ExpectedState, speculation: _Drafting | None, drafts
     return found
 
 
-def _from_server_info(expected: ExpectedState, info: Mapping[str, Any]) -> list[str]:
+def _from_server_info(expected: ExpectedState, info: ServerInfo) -> list[str]:
     found = []
-    if expected.moe_backend is not None and info.get("moe_runner_backend") != expected.moe_backend:
+    if expected.moe_backend is not None and info.moe_runner_backend != expected.moe_backend:
         found.append(
-            f"MoE backend {expected.moe_backend} is asked for and the engine resolved {info.get('moe_runner_backend')}"
+            f"MoE backend {expected.moe_backend} is asked for and the engine resolved {info.moe_runner_backend}"
         )
-    if expected.head == "fp32-output" and not info.get("enable_fp32_lm_head"):
+    if expected.head == "fp32-output" and not info.enable_fp32_lm_head:
         found.append("an LM head with FP32 output is asked for and the engine resolved enable_fp32_lm_head to false")
-    algorithm = info.get("speculative_algorithm")
+    algorithm = info.speculative_algorithm
     if expected.speculation is None and algorithm is not None:
         found.append(f"no speculation is asked for and the engine resolved {algorithm}")
     if expected.speculation is not None:
         if algorithm is None:
             found.append(f"speculation {expected.speculation} is asked for and the engine resolved none")
         else:
-            found += _wrong_counts(
-                expected, info.get("speculative_num_steps"), info.get("speculative_num_draft_tokens")
-            )
+            found += _wrong_counts(expected, info.speculative_num_steps, info.speculative_num_draft_tokens)
     return found
 
 
-def _wrong_counts(expected: ExpectedState, steps: Any, draft_tokens: Any) -> list[str]:
+def _wrong_counts(expected: ExpectedState, steps: int | None, draft_tokens: int | None) -> list[str]:
     return [
         f"{requested} {what} are asked for and {running} run"
         for what, requested, running in (

@@ -54,7 +54,7 @@ async def start_proven(
     except EngineStartError as error:
         raise _explained(error, expected, folder) from error
     try:
-        version = engine.server_info.get("version")
+        version = engine.server_info.version
         if settings.version and version != settings.version:
             raise EngineStartError(
                 f"the engine is SGLang {version} and the sweep is pinned to {settings.version} (engine.version)"
@@ -88,7 +88,7 @@ def _explained(error: EngineStartError, expected: ExpectedState, folder: Path) -
     A draft that reads the target's FP8 head without its method dies in its first forward pass, for one.
     """
     processes = read_processes(folder)
-    reasons = mismatches(expected, processes, {}, None) if any(process.get("models") for process in processes) else []
+    reasons = mismatches(expected, processes, None, None) if any(process.models for process in processes) else []
     return VariantNotActive(f"{'; '.join(reasons)}; then the engine failed: {error}") if reasons else error
 
 

@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from pydantic import ValidationError
 
 from farm.engines import process
 from farm.engines.base import EngineCommand, Evidence, Facts, Generation, OnPhase, Phase, RunningEngine
@@ -16,6 +18,7 @@ from farm.engines.process import EngineProcess
 from farm.engines.sglang.client import STALL_TIMEOUT_S, EngineClient
 from farm.engines.sglang.facts import SGLANG_DIALECT, Dialect, facts_of
 from farm.engines.sglang.phases import FIRST_TOKENS, STARTING, following
+from farm.engines.sglang.server_info import ServerInfo
 from farm.errors import EngineError, EngineStartError
 from farm.redaction import masked, masked_text
 
@@ -29,7 +32,7 @@ class RunningServer(RunningEngine):
 
     process: EngineProcess
     client: EngineClient
-    server_info: dict[str, Any]
+    server_info: ServerInfo
     start_s: float  # from launch to the first generated tokens
     dialect: Dialect = SGLANG_DIALECT
     evidence: Evidence = field(default_factory=lambda: Evidence("processes"))  # what it has shown so far
@@ -43,7 +46,7 @@ class RunningServer(RunningEngine):
         """Token ids of plain text."""
         return await self.client.tokenize_text(text)
 
-    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: dict[str, Any]) -> list[int]:
+    async def tokenize_chat(self, messages: list[dict[str, str]], template_kwargs: Mapping[str, bool]) -> list[int]:
         """Token ids of chat messages."""
         return await self.client.tokenize_chat(messages, template_kwargs)
 
@@ -73,7 +76,7 @@ class RunningServer(RunningEngine):
         return following(self.process.log, on_phase)
 
     async def generate(
-        self, input_ids: list[int], sampling: dict[str, Any], *, start_timeout_s: float | None = None
+        self, input_ids: list[int], sampling: Mapping[str, float], *, start_timeout_s: float | None = None
     ) -> Generation:
         """One answer, streamed and timed; see `EngineClient.generate`."""
         return self.dialect.generation_of(
@@ -139,17 +142,19 @@ async def launch(
             prompt = await client.tokenize_text("The engine is ready when this goes on.")
             await client.generate(prompt, _READINESS_SAMPLING, start_timeout_s=start_timeout_s)
             start_s = time.monotonic() - started
-            server_info = masked(await client.server_info(), engine.secrets)
+            server_info = ServerInfo.model_validate(masked(await client.server_info(), engine.secrets))
             return RunningServer(engine, client, server_info, start_s, dialect)
     except BaseException as error:
         said = engine.explain()
-        failed = RunningServer(engine, client, {}, 0.0)
+        failed = RunningServer(engine, client, ServerInfo(), 0.0)
         await asyncio.shield(failed.stop())
         if isinstance(error, TimeoutError):
             raise EngineStartError(
                 f"the engine was not ready after {start_timeout_s:g} s, while {reached}: {said} (log: {log}); "
                 "raise engine.start_timeout_s if it only needs longer"
             ) from error
+        if isinstance(error, ValidationError):
+            raise EngineStartError(f"the engine's /server_info is not SGLang's: {error} (log: {log})") from error
         if isinstance(error, EngineError) and not isinstance(error, EngineStartError):
             raise EngineStartError(f"the engine started and does not generate: {error} (log: {log})") from error
         raise

@@ -181,7 +181,7 @@ def _no_constant(name: str) -> NoReturn:
 _JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
-def _reported_error(error: dict[str, Any], code: str) -> EngineError:
+def _reported_error(error: Any, code: str) -> EngineError:
     """The engine's own account of an error, whose HTTP code tells a refusal from a failure inside the engine."""
     message = _cut(error.get("message") or "the engine aborted the request")
     return EngineGone(message) if isinstance(error.get(code), int) and error[code] >= 500 else RequestRefused(message)

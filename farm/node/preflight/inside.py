@@ -18,7 +18,11 @@ def main() -> None:
         if name:
             installed.setdefault(name.lower().replace("_", "-"), distribution.version)
     plugins = [entry.name for entry in importlib.metadata.entry_points(group="sglang.srt.plugins")]
-    report: dict[str, object] = {"python": platform.python_version(), "installed": installed, "plugins": plugins}
+    report: dict[str, str | dict[str, str] | list[str] | None] = {
+        "python": platform.python_version(),
+        "installed": installed,
+        "plugins": plugins,
+    }
     if "--import" in sys.argv[1:]:
         report["sgl_kernel_error"] = _import_error("sgl_kernel")
         report["torch_error"] = _import_error("torch")
