@@ -24,6 +24,9 @@ from farm.report import cells, flips, plots
 from farm.report.columns import VARIANT_COLUMNS, Variant
 from farm.text import one_line, plain
 
+_BEHIND_ACCURACY: Final = ("correct", "graded")
+_BESIDE_BASELINE: Final = 5
+
 
 class Table(NamedTuple):
     """A table whose first `words` columns are words; what follows a line break in a cell is in small print."""
@@ -68,7 +71,7 @@ class Workload:
     cards: Sequence[Card]
     forest: Plot | None
     first: Table
-    figures: Table
+    figures: Sequence[Table]
     definitions: Mapping[str, str]
     contrasts: Table
     accuracy: Sequence[str]
@@ -152,7 +155,7 @@ def _workload(
         cards=cards,
         forest=Plot("Ratios with their 95 % intervals", plots.forest(paired, mark)) if paired else None,
         first=_first_table(comparison, name),
-        figures=_figures(workload.variants, columns),
+        figures=_figures(workload.variants, comparison.baseline, columns),
         definitions={column.heading: column.definition for column in columns},
         contrasts=_contrasts(workload.contrasts),
         accuracy=[
@@ -196,15 +199,18 @@ def _columns(variants: Mapping[str, VariantFigures]) -> list[Variant]:
     return [column for column in known if column.key not in _BEHIND_ACCURACY]
 
 
-def _figures(variants: Mapping[str, VariantFigures], columns: Iterable[Variant]) -> Table:
-    rows = [
-        [column.heading, *(f"{column.text(one)}\n{column.range_text(one)}" for one in variants.values())]
-        for column in columns
-    ]
-    return Table(["", *variants], rows)
-
-
-_BEHIND_ACCURACY: Final = ("correct", "graded")
+def _figures(variants: Mapping[str, VariantFigures], baseline: str, columns: Iterable[Variant]) -> list[Table]:
+    """The variants side by side, as many as a page's width holds, the baseline in each table."""
+    others = [name for name in variants if name != baseline]
+    tables = []
+    for first in range(0, max(len(others), 1), _BESIDE_BASELINE):
+        names = [name for name in (baseline, *others[first : first + _BESIDE_BASELINE]) if name in variants]
+        rows = [
+            [column.heading, *(f"{column.text(variants[name])}\n{column.range_text(variants[name])}" for name in names)]
+            for column in columns
+        ]
+        tables.append(Table(["", *names], rows))
+    return tables
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:
@@ -250,7 +256,10 @@ def _plots(figures: Mapping[str, VariantFigures], answers: pd.DataFrame, mark: s
         out.append(Plot("Accepted drafts", plots.accepted_drafts(drafts, variants, mark)))
     timed = answers["node"].notna().to_numpy() & answers["request_tpot_ms"].notna().to_numpy()
     if "started_at" in answers.columns and timed.any():
-        out.append(Plot("Time per token along the sweep", plots.tpot_along_time(answers[timed], variants, mark)))
+        nodes, known = plots.nodes_to_draw(answers[timed]), answers.loc[timed, "node"].nunique()
+        note = f"{len(nodes)} of {known} nodes, the slowest first" if len(nodes) < known else ""
+        along = plots.tpot_along_time(answers[timed], nodes, variants, mark)
+        out.append(Plot("Time per token along the sweep", along, note))
     return out
 
 
