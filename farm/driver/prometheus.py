@@ -96,7 +96,6 @@ class Meters:
     def __init__(self, sweep_id: str, *, cells: int, answered: int) -> None:
         """`cells` are all of the sweep's, `answered` those of earlier submissions."""
         self._sweep = {"sweep": sweep_id}
-        self._at_work: dict[str, str] = {}  # node -> the variant whose engine starts or measures there
         self._of_sweep = Gauges(
             {
                 "farm_cells": "Cells of the sweep.",
@@ -124,16 +123,11 @@ class Meters:
 
     def starting(self, node: str, variant: str) -> None:
         """An engine is about to be started for a variant."""
-        self._at_work[node] = variant
         self._of_engines.set("farm_engine_state", EngineState.STARTING, self._tags(node, variant))
 
     def engine(self, values: Mapping[str, Any]) -> None:
         """What an `EngineReport` says: its status moves the engine's state and counts failures."""
         node, variant, status = (str(values[name]) for name in ("node", "variant", "status"))
-        if status == "started":
-            self._at_work[node] = variant
-        else:
-            self._at_work.pop(node, None)
         tags = self._tags(node, variant)
         gauges = self._of_engines
         gauges.set("farm_engine_state", _STATES[status], tags)
@@ -142,9 +136,9 @@ class Meters:
         if status == "started":
             gauges.set("farm_engine_start_seconds", float(values["start_s"]), tags)
 
-    def lost(self, node: str) -> None:
-        """A node is gone, and with it its engine, which makes no report of its own."""
-        if variant := self._at_work.pop(node, None):
+    def lost(self, node: str, variant: str | None) -> None:
+        """A node is gone, and with it a variant's engine if it had one, which makes no report of its own."""
+        if variant is not None:
             tags = self._tags(node, variant)
             self._of_engines.set("farm_engine_state", EngineState.FAILED, tags)
             self._of_engines.add("farm_engine_failures", 1, tags)
