@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -25,11 +24,6 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """`plain`, with white space folded to single blanks."""
     return " ".join(plain(text).split())
-
-
-def for_html(text: str) -> str:
-    """Escaped for element content and quoted attributes."""
-    return html.escape(plain(text), quote=True)
 
 
 def for_markdown(text: str) -> str:

@@ -13,7 +13,7 @@ def test_a_slot_goes_through_an_engine_and_is_idle_again():
     slots.join("a")
     slot = slots["a"]
     seen = [slot.state]
-    for step in (lambda: slot.order("v", 1.0), lambda: slot.become_ready(2.0), slot.finish, slot.end):
+    for step in (lambda: slot.order("v", 1.0), lambda: slot.become_ready(2.0, 1.0), slot.finish, slot.end):
         step()
         seen.append(slot.state)
     assert seen == [SlotState.IDLE, SlotState.STARTING, SlotState.MEASURING, SlotState.FINISHING, SlotState.IDLE]

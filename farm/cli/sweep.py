@@ -185,7 +185,7 @@ def _run_missing(
         costs = first_costs(run.sweep, run.items, run.folder.parent)
         min_gain_s = MIN_GAIN_S / engine_of(run.sweep).speed(engine)
         schedule = Schedule(run.grid, run.sweep.design, costs, answered, engine.concurrency, min_gain_s, pool.slots)
-        with Progress(console, total, len(answered)) as progress:
+        with Progress(console, pool.slots, costs.expected_start_s, total, len(answered)) as progress:
             show = partial(_show_in_mlflow, run, journal, summary, console)
             meters = Meters(run.sweep_id, cells=total, answered=len(answered))
             wait_s = engine.lost_node_wait_s

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import ray
 
-from farm.driver.progress import Progress, span
+from farm.driver.progress import Progress
 from farm.driver.prometheus import Meters
 from farm.driver.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
 from farm.driver.workers import WorkerPool
@@ -70,7 +70,7 @@ class Dispatcher:
             if self.schedule.done and not self._somebody_missing():
                 break
             self._take(self._drain())
-            self.progress.tick(self._began + self.schedule.expected_length_s)
+            self.progress.tick(self._now_s(), self.schedule.expected_length_s)
             self._show_now_and_then()
         self._release()
 
@@ -97,7 +97,7 @@ class Dispatcher:
         for slot, reason in self.schedule.unfit().items():
             self._note(f"{slot} is quarantined for the rest of this run: {reason}")
             self.pool.stop_worker(slot)
-            self.meters.lost(slot)
+            self.meters.lost(slot, self.schedule.slots[slot].variant)
             self.schedule.quarantine(slot)
 
     def _give_orders(self, horizon_s: float) -> None:
@@ -112,7 +112,7 @@ class Dispatcher:
                     self._streams[stream] = slot
                     self.meters.starting(slot, variant)
                     phase = Phase(f"starting the engine for about {len(expected)} cells")
-                    self.progress.starting(slot, variant, phase, 0.0, self.schedule.costs.expected_start_s(variant))
+                    self.schedule.starting(slot, phase, 0.0)
                 case Feed(cells, attempts):
                     worker.feed.remote(cells, attempts)
                 case Finish():
@@ -138,7 +138,6 @@ class Dispatcher:
                 self._take(events)
                 events = []
                 self.schedule.ended(slot)
-                self.progress.doing(slot, "waiting")
             except (ray.exceptions.RayError, ray.exceptions.RayTaskError) as error:
                 del self._streams[ready[0]]
                 self._take(events)
@@ -166,12 +165,10 @@ class Dispatcher:
             match event:
                 case EngineReport():
                     self._note_engine(slot, event)
-                case EngineStarting(variant, phase, elapsed_s):
-                    expected_s = self.schedule.costs.expected_start_s(variant)
-                    self.progress.starting(slot, variant, phase, elapsed_s, expected_s)
-                case EngineReady(variant, took_s):
+                case EngineStarting(_, phase, elapsed_s):
+                    self.schedule.starting(slot, phase, elapsed_s)
+                case EngineReady(_, took_s):
                     self.schedule.started(slot, took_s)
-                    self.progress.doing(slot, f"{variant}: measuring (engine ready after {span(took_s)})")
                 case SessionFailed():
                     self._fail(slot, event)
 
@@ -200,13 +197,12 @@ class Dispatcher:
             return  # it was given up before its stream ended
         may_return = self.pool.lose(slot)
         wait = may_return and self.wait_s > 0
+        self.meters.lost(slot, self.schedule.slots[slot].variant)
         held = self.schedule.lost(slot, wait=wait, until_s=self._now_s() + self.wait_s)
         # Ray's own first line names the actor alone.
         cause = getattr(error, "cause", None)
         why = f"{type(cause).__name__}: {first_line(cause)}" if cause else first_line(error)
         self._note(f"{slot} was lost with {held} cells under way: {why}")
-        self.meters.lost(slot)
-        self.progress.doing(slot, "lost")
         if wait:
             self._say(f"its cells wait {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,30 +14,24 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from farm.engines.base import Phase
+from farm.driver.slots import SlotLife, Slots, SlotState
 from farm.results.record import Record
 
 LINE_EVERY_S: Final = 15.0
 
 
-@dataclass(frozen=True)
-class _Start:
-    """An engine on its way."""
-
-    variant: str
-    phase: Phase
-    begun_s: float  # of its launch, on the monotonic clock
-    expected_s: float | None
-
-    def text(self) -> str:
-        elapsed = span(time.monotonic() - self.begun_s)
-        expected = f" of about {span(self.expected_s)}" if self.expected_s else ""
-        return f"{self.variant}: {self.phase} ({elapsed}{expected})"
+_AWAY_FROM_WORK: Final = {
+    SlotState.GONE: "lost",
+    SlotState.AWAY: "lost",
+    SlotState.OUT: "left out",
+    SlotState.IDLE: "waiting",
+}
 
 
 @dataclass
-class _Slot:
-    doing: str | _Start = "waiting"
+class _Figures:
+    """What a slot's records add up to."""
+
     done: int = 0
     tokens: int = 0
     decode_s: float = 0.0
@@ -44,24 +39,30 @@ class _Slot:
     speculated: int = 0
 
     @property
-    def text(self) -> str:
-        return self.doing.text() if isinstance(self.doing, _Start) else self.doing
+    def rate(self) -> str:
+        return f"{self.tokens / self.decode_s:.1f} tokens/s" if self.decode_s else "-"
 
 
 @dataclass
 class Progress:
-    """Counts what happens in a sweep and shows it. Use it as a context manager.
+    """Shows where the slots stand, and counts what they answer. Use it as a context manager.
 
     Attributes:
+        slots: where each slot stands.
+        expected_start_s: how long an engine of a variant is expected to start, null where nothing is known.
         total: cells of the sweep.
         done: cells answered, those of earlier submissions included.
     """
 
     console: Console
+    slots: Slots
+    expected_start_s: Callable[[str], float | None]
     total: int
     done: int
-    _slots: dict[str, _Slot] = field(default_factory=lambda: defaultdict(_Slot))
+    _figures: dict[str, _Figures] = field(default_factory=lambda: defaultdict(_Figures))
+    _said: dict[str, str] = field(default_factory=dict)
     _answered_now: int = 0
+    _now_s: float = 0.0
     _end_s: float = 0.0
     _last_line: str = ""
     _last_line_s: float = field(default_factory=time.monotonic)
@@ -81,51 +82,60 @@ class Progress:
         """One line of its own, above the live display."""
         self.console.print(Text(message), highlight=False, soft_wrap=True)
 
-    def doing(self, slot: str, what: str) -> None:
-        """A slot began something else."""
-        self._begin(slot, what, news=self._slots[slot].doing != what)
-
-    def starting(self, slot: str, variant: str, phase: Phase, elapsed_s: float, expected_s: float | None) -> None:
-        """An engine that starts is in a phase, `elapsed_s` after its launch."""
-        before = self._slots[slot].doing
-        start = _Start(variant, phase, time.monotonic() - elapsed_s, expected_s)
-        # Of one phase's shares, those at the time of the next line are enough.
-        self._begin(slot, start, news=not (isinstance(before, _Start) and before.phase.name == phase.name))
-
-    def _begin(self, slot: str, doing: str | _Start, *, news: bool) -> None:
-        state = self._slots[slot]
-        state.doing = doing
-        if news and self._live is None:
-            self.say(f"{slot}: {state.text}")
-
     def record(self, slot: str, record: Record) -> None:
         """A cell got its record."""
-        state = self._slots[slot]
-        state.done += 1
+        figures = self._figures[slot]
+        figures.done += 1
         if record.error is None:
             self.done += 1
             self._answered_now += 1
-            state.tokens += max(0, record.completion_tokens - 1)
-            state.decode_s += record.decode_s or 0.0
+            figures.tokens += max(0, record.completion_tokens - 1)
+            figures.decode_s += record.decode_s or 0.0
             if record.verify_rounds:
-                state.rounds += record.verify_rounds
-                state.speculated += record.completion_tokens
+                figures.rounds += record.verify_rounds
+                figures.speculated += record.completion_tokens
 
-    def tick(self, end_s: float) -> None:
-        """Show the present state, now and then; `end_s` is the expected end on the monotonic clock."""
-        self._end_s = end_s
+    def tick(self, now_s: float, end_s: float) -> None:
+        """Show what changed, and now and then all of it.
+
+        Args:
+            now_s: seconds since the sweep began, on the clock of the slots.
+            end_s: its expected end, on the same clock.
+        """
+        self._now_s, self._end_s = now_s, end_s
         if self._live is not None:
             self._live.update(self._table())
-        elif time.monotonic() - self._last_line_s >= LINE_EVERY_S:
+            return
+        for name, slot in self.slots.known().items():
+            self._say_news(name, slot)
+        if time.monotonic() - self._last_line_s >= LINE_EVERY_S:
             self._last_line_s = time.monotonic()
             if (line := self._line()) != self._last_line:
                 self._last_line = line
                 self.say(line)
 
+    def _say_news(self, name: str, slot: SlotLife) -> None:
+        # Of one phase's shares, those at the time of the next line are enough; that a slot waits is none at first.
+        news = f"{slot.variant}: {slot.phase.name}" if slot.phase else self._text(slot)
+        if news != self._said.get(name, _AWAY_FROM_WORK[SlotState.IDLE]):
+            self.say(f"{name}: {self._text(slot)}")
+        self._said[name] = news
+
+    def _text(self, slot: SlotLife) -> str:
+        if slot.variant is None:
+            return _AWAY_FROM_WORK[slot.state]
+        if slot.phase is None:
+            if not slot.ready:
+                return f"{slot.variant}: starting"
+            return f"{slot.variant}: measuring (engine ready after {span(slot.took_s)})"
+        expected_s = self.expected_start_s(slot.variant)
+        expected = f" of about {span(expected_s)}" if expected_s else ""
+        return f"{slot.variant}: {slot.phase} ({span(max(0.0, self._now_s - slot.launched_s))}{expected})"
+
     def _line(self) -> str:
         doing = ", ".join(
-            f"{name} {state.text if isinstance(state.doing, _Start) else _rate(state)}"
-            for name, state in sorted(self._slots.items())
+            f"{name} {self._text(slot) if slot.phase else self._figures[name].rate}"
+            for name, slot in self.slots.known().items()
         )
         return f"{self._summary()}, {doing}" if doing else self._summary()
 
@@ -136,19 +146,16 @@ class Progress:
         table = Table(title=self._summary())
         for column in ("slot", "runs", "answered", "tokens/s", "accept length"):
             table.add_column(column)
-        for name, state in sorted(self._slots.items()):
-            accept = f"{state.speculated / state.rounds:.2f}" if state.rounds else "-"
-            table.add_row(Text(name), Text(state.text), str(state.done), _rate(state), accept)
+        for name, slot in self.slots.known().items():
+            own = self._figures[name]
+            accept = f"{own.speculated / own.rounds:.2f}" if own.rounds else "-"
+            table.add_row(Text(name), Text(self._text(slot)), str(own.done), own.rate, accept)
         return table
 
     def _end(self) -> str:
         if self._answered_now < 3:
             return "not known yet"
-        return until(datetime.now().astimezone(), max(0.0, self._end_s - time.monotonic()))
-
-
-def _rate(state: _Slot) -> str:
-    return f"{state.tokens / state.decode_s:.1f} tokens/s" if state.decode_s else "-"
+        return until(datetime.now().astimezone(), max(0.0, self._end_s - self._now_s))
 
 
 def span(seconds: float) -> str:

@@ -3,8 +3,9 @@
 Ray puts `ray_` before each name and `_total` after each counter, and serves them on every node's metrics port. Sums are
 exported rather than ratios, so that a query can form each figure over any span as it is defined: decode throughput is
 `farm_decode_tokens / farm_decode_seconds`, accept length `farm_speculated_tokens / farm_verify_rounds`.
-`infra/monitoring` holds the Prometheus configuration and a Grafana dashboard. What is of a GPU is exported only where
-the records carry it: a node without one has no such series, rather than one of zeros.
+`infra/monitoring` holds the Prometheus configuration and a Grafana dashboard. What answers are counted by stands in
+`farm.results.measures`, and is exported only where the records carry it: a node without a GPU has no series of one,
+rather than one of zeros.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import threading
 import time
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 from ray.util.metrics import Counter, Gauge
 
+from farm.results.measures import ANSWERS, ERRORS, OF_ANSWERS, Kept, Measure
 from farm.results.record import Record
 from farm.results.summary import EngineSummary
 
@@ -95,7 +97,6 @@ class Meters:
     def __init__(self, sweep_id: str, *, cells: int, answered: int) -> None:
         """`cells` are all of the sweep's, `answered` those of earlier submissions."""
         self._sweep = {"sweep": sweep_id}
-        self._at_work: dict[str, str] = {}  # node -> the variant whose engine starts or measures there
         self._of_sweep = Gauges(
             {
                 "farm_cells": "Cells of the sweep.",
@@ -109,41 +110,25 @@ class Meters:
                 "farm_engine_start_seconds": "From launch to the first tokens.",
                 "farm_engine_failures": "Engines that died or did not start.",
                 "farm_gate_failures": "Engines whose variant was not active.",
-                "farm_cell_errors": "Cells that no engine answered.",
-                "farm_cached_tokens": "Prompt tokens that came from a prefix cache.",
             },
             _ENGINE_TAGS,
         )
-        self._of_gpus = Gauges(
-            {
-                "farm_gpu_power_w": "Mean power during the last answer.",
-                "farm_gpu_sm_clock_mhz": "Mean SM clock during the last answer.",
-                "farm_gpu_slow_records": "Answers taken in a slow state of the GPU.",
-            },
-            _ENGINE_TAGS,
-        )
-        self._energy_j = Counter("farm_gpu_energy_joules", "Energy of answers.", _ENGINE_TAGS)
-        self._cells_done = Counter("farm_cells_done", "Cells answered by this submission.", (*_ENGINE_TAGS, "workload"))
-        self._decode_tokens = Counter("farm_decode_tokens", "Completion tokens after the first.", _ENGINE_TAGS)
-        self._decode_s = Counter("farm_decode_seconds", "Seconds from the first token to the last.", _ENGINE_TAGS)
-        self._ttft_s = Counter("farm_ttft_seconds", "Seconds to the first token, summed over answers.", _ENGINE_TAGS)
-        self._speculated = Counter("farm_speculated_tokens", "Completion tokens under speculation.", _ENGINE_TAGS)
-        self._rounds = Counter("farm_verify_rounds", "Verify rounds of speculation.", _ENGINE_TAGS)
+        self._answered = Counter(ANSWERS.series, ANSWERS.description, (*_ENGINE_TAGS, "workload"))
+        self._counters = {
+            one: Counter(one.series, one.description, _ENGINE_TAGS) for one in OF_ANSWERS if one.kept is Kept.COUNTER
+        }
+        standing = [ERRORS, *(one for one in OF_ANSWERS if one.kept is not Kept.COUNTER)]
+        self._of_records = Gauges({one.series: one.description for one in standing}, _ENGINE_TAGS)
         self._of_sweep.set("farm_cells", cells, self._sweep)
         self._of_sweep.set("farm_cells_answered", answered, self._sweep)
 
     def starting(self, node: str, variant: str) -> None:
         """An engine is about to be started for a variant."""
-        self._at_work[node] = variant
         self._of_engines.set("farm_engine_state", EngineState.STARTING, self._tags(node, variant))
 
     def engine(self, report: EngineSummary) -> None:
         """What an `EngineReport` says: its status moves the engine's state and counts failures."""
         node, variant, status = str(report.node), report.variant, report.status
-        if status == "started":
-            self._at_work[node] = variant
-        else:
-            self._at_work.pop(node, None)
         tags = self._tags(node, variant)
         gauges = self._of_engines
         gauges.set("farm_engine_state", _STATES[status], tags)
@@ -152,9 +137,9 @@ class Meters:
         if status == "started" and report.start_s is not None:
             gauges.set("farm_engine_start_seconds", report.start_s, tags)
 
-    def lost(self, node: str) -> None:
-        """A node is gone, and with it its engine, which makes no report of its own."""
-        if variant := self._at_work.pop(node, None):
+    def lost(self, node: str, variant: str | None) -> None:
+        """A node is gone, and with it a variant's engine if it had one, which makes no report of its own."""
+        if variant is not None:
             tags = self._tags(node, variant)
             self._of_engines.set("farm_engine_state", EngineState.FAILED, tags)
             self._of_engines.add("farm_engine_failures", 1, tags)
@@ -162,28 +147,25 @@ class Meters:
     def record(self, node: str, record: Record) -> None:
         """A cell got its record, and it is durable."""
         tags = self._tags(node, record.variant)
-        self._of_engines.add("farm_cell_errors", record.error is not None, tags)
-        self._of_engines.add("farm_cached_tokens", record.cached_tokens, tags)
+        self._count(ERRORS, record, tags)
         if record.error is not None:
             return
         self._of_sweep.add("farm_cells_answered", 1, self._sweep)
-        _count(self._cells_done, 1, tags | {"workload": record.workload})
-        _count(self._decode_tokens, record.completion_tokens - 1, tags)
-        _count(self._decode_s, record.decode_s, tags)
-        _count(self._ttft_s, record.ttft_s, tags)
-        if record.verify_rounds:
-            _count(self._speculated, record.completion_tokens, tags)
-            _count(self._rounds, record.verify_rounds, tags)
-        self._record_gpu(record, tags)
+        self._answered.inc(1, tags | {"workload": record.workload})
+        for measure in OF_ANSWERS:
+            self._count(measure, record, tags)
 
-    def _record_gpu(self, record: Record, tags: Mapping[str, str]) -> None:
-        _count(self._energy_j, record.energy_j, tags)
-        if record.power_w is not None:
-            self._of_gpus.set("farm_gpu_power_w", record.power_w, tags)
-        if record.sm_clock_mhz is not None:
-            self._of_gpus.set("farm_gpu_sm_clock_mhz", record.sm_clock_mhz, tags)
-        if record.slow_state is not None:
-            self._of_gpus.add("farm_gpu_slow_records", record.slow_state, tags)
+    def _count(self, measure: Measure, record: Record, tags: dict[str, str]) -> None:
+        value = measure.of(record)
+        if value is None:
+            return
+        match measure.kept:
+            case Kept.LAST:
+                self._of_records.set(measure.series, value, tags)
+            case Kept.TOTAL:
+                self._of_records.add(measure.series, value, tags)
+            case Kept.COUNTER if value > 0:  # Ray refuses to count by nothing
+                self._counters[measure].inc(value, tags)
 
     def _tags(self, node: str, variant: str) -> dict[str, str]:
         return self._sweep | {"node": node, "variant": variant}
@@ -233,9 +215,3 @@ def engine_figures(metrics: str) -> dict[str, float]:
     except ValueError:
         return {}
     return {name: (sum if name.endswith("_total") else max)(values) for name, values in found.items()}
-
-
-def _count(counter: Any, value: float | None, tags: Mapping[str, str]) -> None:
-    """Count up; Ray refuses to count by nothing."""
-    if value and value > 0:
-        counter.inc(value, dict(tags))

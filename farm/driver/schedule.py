@@ -17,6 +17,7 @@ from typing import Final
 from farm.driver.costs import Costs
 from farm.driver.plan import Design, Plan, Position, make_plan
 from farm.driver.slots import SlotLife, Slots, SlotState
+from farm.engines.base import Phase
 from farm.types import CellGrid, CellKey
 
 # Seconds of work that a slot holds beside the cells that run.
@@ -101,10 +102,14 @@ class Schedule:
         self.slots.join(slot)
         self._stale = True
 
+    def starting(self, slot: str, phase: Phase, elapsed_s: float) -> None:
+        """The engine on its way is in a phase of its start, so many seconds after its launch."""
+        self.slots[slot].enter(phase, self._now_s - elapsed_s)
+
     def started(self, slot: str, took_s: float) -> None:
         """The engine that was ordered is ready, or one that took its place when it died."""
         state = self.slots[slot]
-        if state.become_ready(self._now_s) and state.variant is not None:
+        if state.become_ready(self._now_s, took_s) and state.variant is not None:
             self.costs.learn_start(state.variant, took_s)
 
     def record(self, slot: str, cell: CellKey, *, tokens: int, took_s: float, failed: bool) -> None:

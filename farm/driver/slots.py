@@ -6,8 +6,7 @@ An engine may end in any of its three states: the slot is idle again. Its worker
 gone, or away while its cells wait for its return; from there it joins again or, too late, is gone. Whatever it does,
 it may be left out for the rest of the run.
 
-The worker pool asks it who may join, the schedule who is there and what runs there; the progress display and Prometheus
-are only told.
+The worker pool asks it who may join, the schedule who is there and what runs there; the progress display shows it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from farm.engines.base import Phase
 from farm.types import CellKey
 
 # A slot whose worker dies this often on one machine is not used again in the same run.
@@ -59,6 +59,9 @@ class SlotLife:
         index: its number in the rotation of variants; -1 before it first joined.
         variant: of the engine that starts or runs.
         ordered_s: when that engine was ordered.
+        phase: of an engine on its way, which may be one that takes the place of an engine that died.
+        launched_s: when that one was launched.
+        took_s: the start of the engine that runs.
         ready: that engine has been ready.
         since_s: when it became ready, or gave its last record.
         records: of that engine.
@@ -71,6 +74,9 @@ class SlotLife:
     state: SlotState = SlotState.GONE
     variant: str | None = None
     ordered_s: float = 0.0
+    phase: Phase | None = None
+    launched_s: float = 0.0
+    took_s: float = 0.0
     ready: bool = False
     since_s: float = 0.0
     records: int = 0
@@ -104,9 +110,17 @@ class SlotLife:
         self._go(SlotState.STARTING)
         self.variant, self.ordered_s = variant, now_s
 
-    def become_ready(self, now_s: float) -> bool:
+    def enter(self, phase: Phase, launched_s: float) -> None:
+        """The engine on its way is in a phase of its start."""
+        if self.has_engine:
+            self.phase, self.launched_s = phase, launched_s
+
+    def become_ready(self, now_s: float, took_s: float) -> bool:
         """Its engine is ready; returns whether that is news: one may take the place of an engine that died."""
-        if not self.has_engine or self.ready:
+        if not self.has_engine:
+            return False
+        self.phase, self.took_s = None, took_s
+        if self.ready:
             return False
         if self.state is SlotState.STARTING:
             self._go(SlotState.MEASURING)
@@ -139,8 +153,8 @@ class SlotLife:
 
     def _forget(self) -> dict[CellKey, None]:
         held, self.held = self.held, {}
-        self.variant, self.ready, self.records = None, False, 0
-        self.ordered_s = self.since_s = 0.0
+        self.variant, self.phase, self.ready, self.records = None, None, False, 0
+        self.ordered_s = self.launched_s = self.took_s = self.since_s = 0.0
         return held
 
     def _go(self, state: SlotState) -> None:
@@ -165,6 +179,10 @@ class Slots:
         if slot.index < 0:
             slot.index = sum(other.index >= 0 for other in self._lives.values())
         slot.join()
+
+    def known(self) -> dict[str, SlotLife]:
+        """All that ever joined, by name."""
+        return {name: slot for name, slot in sorted(self._lives.items()) if slot.index >= 0}
 
     def there(self) -> dict[str, SlotLife]:
         """Those that can be given orders, in the order of their places."""

@@ -3,5 +3,6 @@
 columns    the one table of figures: name, unit, definition, format and source of each
 cells      the cells of the comparison table, the same in every view
 terminal, markdown, csv_file, json_file   one view each
-html       the report, with its plots and the flips: questions that one variant answers right and another does not
+html       the report, laid out by `report.html.jinja`, with its plots and the flips: questions that one
+           variant answers right and another does not
 """

@@ -1,6 +1,7 @@
 """The one table of figures: what each is called, its unit and definition, how it reads, and where it comes from.
 
-The terminal, Markdown, CSV, the HTML report and MLflow show what stands here. A new figure is a row.
+The terminal, Markdown, CSV, the HTML report and MLflow show what stands here. A new figure is a row. What figures are
+formed of has its words from `farm.results.measures`, which a running sweep exports to Prometheus.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from farm.compare.model import Accuracy, Contrast, Ends, Estimate, VariantFigures
 from farm.compare.words import number
+from farm.results.measures import ANSWERS, DECODE_S, DECODE_TOKENS, ENERGY, ERRORS, SLOW_ANSWERS, SM_CLOCK, TTFT
 
 Source = TypeVar("Source")
 
@@ -72,12 +74,12 @@ def _of(estimate: Estimate | Accuracy | None) -> Reading:
 
 
 Variant = Column[VariantFigures]
-_TPOT: Final = "seconds from first to last token over tokens after the first"
+_TPOT: Final = f"{DECODE_S.definition} over {DECODE_TOKENS.definition}"
 
 VARIANT_COLUMNS: Final[tuple[Variant, ...]] = (
-    Variant("requests", "answers", "", "cells with an answer", lambda one: Reading(one.requests),
+    Variant("requests", ANSWERS.name, ANSWERS.unit, ANSWERS.definition, lambda one: Reading(one.requests),
             metric="answers/requests"),
-    Variant("errors", "errors", "", "cells without an answer", lambda one: Reading(one.errors),
+    Variant("errors", ERRORS.name, ERRORS.unit, ERRORS.definition, lambda one: Reading(one.errors),
             metric="answers/errors"),
     Variant("truncated", "truncated", "", "answers cut off at their token limit", lambda one: Reading(one.truncated),
             metric="answers/truncated"),
@@ -91,13 +93,13 @@ VARIANT_COLUMNS: Final[tuple[Variant, ...]] = (
             over="median of requests"),
     Variant("decode_tokens_per_s", "decode", "tokens/s", "1 / TPOT, token-weighted",
             lambda one: _of(one.decode_tokens_per_s), metric="speed/decode_tokens_per_s", ranged=True),
-    Variant("ttft_s_mean", "TTFT", "s", "from sending a request to its first token",
+    Variant("ttft_s_mean", TTFT.name, TTFT.unit, TTFT.definition,
             lambda one: Reading(one.ttft_s.mean, one.ttft_s.mean_ci), digits=3, over="mean",
             metric="speed/ttft_s.mean"),
-    Variant("ttft_s_p50", "TTFT", "s", "from sending a request to its first token",
+    Variant("ttft_s_p50", TTFT.name, TTFT.unit, TTFT.definition,
             lambda one: Reading(one.ttft_s.p50, one.ttft_s.p50_ci), digits=3, over="median",
             metric="speed/ttft_s.p50"),
-    Variant("ttft_s_p95", "TTFT", "s", "from sending a request to its first token",
+    Variant("ttft_s_p95", TTFT.name, TTFT.unit, TTFT.definition,
             lambda one: Reading(one.ttft_s.p95, one.ttft_s.p95_ci), digits=3, over="p95", metric="speed/ttft_s.p95"),
     Variant("latency_s_mean", "latency", "s", "from sending a request to its last token",
             lambda one: Reading(one.latency_s.mean, one.latency_s.mean_ci), over="mean",
@@ -131,19 +133,19 @@ VARIANT_COLUMNS: Final[tuple[Variant, ...]] = (
             lambda one: Reading(one.accuracy.correct if one.accuracy else None), metric="accuracy/correct"),
     Variant("graded", "graded answers", "", "answers that have a reference to be graded by",
             lambda one: Reading(one.accuracy.n if one.accuracy else None), metric="accuracy/n"),
-    Variant("energy_j_per_request", "energy", "J per answer", "energy of the GPU during answers over answers",
+    Variant("energy_j_per_request", ENERGY.name, f"{ENERGY.unit} per answer", f"{ENERGY.definition} over answers",
             lambda one: _of(one.energy_j_per_request), digits=1, metric="energy/energy_j_per_request", ranged=True,
             telemetry=True),
-    Variant("energy_j_per_token", "energy", "J per generated token", "energy of the GPU during answers over tokens",
+    Variant("energy_j_per_token", ENERGY.name, f"{ENERGY.unit} per generated token", f"{ENERGY.definition} over tokens",
             lambda one: _of(one.energy_j_per_token), digits=3, metric="energy/energy_j_per_token", ranged=True,
             telemetry=True),
     Variant("energy_method", "energy measured by", "", "a counter of the board, or the integral of power readings",
             lambda one: Reading(one.energy_method), telemetry=True),
-    Variant("sm_clock_mhz", "mean SM clock", "MHz", "clock of the GPU's cores during answers, time-weighted",
+    Variant("sm_clock_mhz", SM_CLOCK.name, SM_CLOCK.unit, f"{SM_CLOCK.definition}, time-weighted",
             lambda one: Reading(one.sm_clock_mhz), digits=0, metric="energy/sm_clock_mhz", telemetry=True),
     Variant("throttled_s", "throttled", "seconds", "seconds of answers in which the GPU slowed itself down",
             lambda one: Reading(one.throttled_s), digits=1, metric="energy/throttled_s", telemetry=True),
-    Variant("slow_answers", "answers in a slow state", "", "answers taken while the GPU was slower than it should be",
+    Variant("slow_answers", SLOW_ANSWERS.name, SLOW_ANSWERS.unit, SLOW_ANSWERS.definition,
             lambda one: Reading(one.slow_answers), metric="energy/slow_answers", telemetry=True),
 )  # fmt: skip
 

@@ -1,58 +1,83 @@
-"""One self-contained HTML file: the first screen, all figures, the plots, and the answers that flipped."""
+"""One self-contained HTML file: the first screen, all figures, the plots, and the answers that flipped.
+
+What is shown is put together here; how it stands on the page is for `report.html.jinja`, which escapes every value.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from farm.compare.decision import against_baseline, picked_or_nearest
 from farm.compare.metrics import checked
-from farm.compare.model import (
-    Comparison,
-    Contrast,
-    EffectEstimate,
-    VariantFigures,
-    WorkloadComparison,
-)
+from farm.compare.model import Comparison, Contrast, EffectEstimate, VariantFigures
 from farm.compare.warnings import EXCLUDE
 from farm.compare.words import change, change_parts, p_value, percent, points, ratio, ratio_parts
 from farm.report import cells, flips, plots
 from farm.report.columns import VARIANT_COLUMNS, Variant
-from farm.text import for_html, one_line
+from farm.text import one_line, plain
 
-_POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_STYLE: Final = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; max-width: 62rem; margin: 1.5rem auto;
-  padding: 0 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.05rem; font-weight: 600; margin: 0 0 .4rem; padding-bottom: .4rem; border-bottom: 2px solid #111; }
-h2 { font-size: 1.25rem; margin: 2rem 0 .5rem; }
-h3 { font-size: 1.02rem; margin: 1.2rem 0 .3rem; }
-nav { font-size: 13px; margin: .2rem 0 1rem; }
-nav a { margin-right: 1rem; color: #0a5a9c; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: .6rem 0 1rem; font-size: 13px; }
-th, td { border-bottom: 1px solid #bbb; padding: .25rem .55rem; text-align: right; vertical-align: top; }
-.w { text-align: left; }
-td { white-space: nowrap; }
-small { color: #444; }
-.do { font-size: 1.08rem; padding-left: 1.1rem; }
-.cards { display: flex; flex-wrap: wrap; gap: .7rem; margin: .5rem 0; }
-.card { flex: 1 1 12rem; border: 1px solid #ccc; border-radius: 6px; padding: .5rem .8rem; }
-.card b { display: block; font-size: 1.6rem; line-height: 1.25; }
-.card span { color: #444; font-size: 13px; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; border: 1px solid #ccc; padding: .5rem;
-  max-height: 24rem; overflow: auto; }
-dt { font-weight: 600; }
-img { max-width: 100%; min-width: 36rem; height: auto; }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: .8rem; }
-@media (max-width: 30rem) { .pair { grid-template-columns: 1fr; } body { margin: .8rem auto; } }
-@media print { pre { max-height: none; } nav { display: none; } .wide { overflow: visible; } img { min-width: 0; }
-  .page { break-before: page; } table, img, .card { break-inside: avoid; } }
-"""
+_BEHIND_ACCURACY: Final = ("correct", "graded")
+_BESIDE_BASELINE: Final = 5
+
+
+class Table(NamedTuple):
+    """A table whose first `words` columns are words; what follows a line break in a cell is in small print."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+
+
+class Plot(NamedTuple):
+    """A plot, and what its reader must know of what it leaves out."""
+
+    title: str
+    svg: str
+    note: str = ""
+
+
+class Card(NamedTuple):
+    """One of the figures that carry the decision."""
+
+    what: str
+    figure: str
+    sure: str
+
+
+class Flipped(NamedTuple):
+    """The answers that one side only has right: how many, and the first of them."""
+
+    variant: str
+    against: str
+    total: int
+    listed: Sequence[flips.Flip]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All that the report shows of one workload."""
+
+    name: str
+    title: str
+    cards_about: str
+    cards: Sequence[Card]
+    forest: Plot | None
+    first: Table
+    figures: Sequence[Table]
+    definitions: Mapping[str, str]
+    contrasts: Table
+    accuracy: Sequence[str]
+    effects: Table
+    plots: Sequence[Plot]
+    flips: Sequence[Flipped]
 
 
 def render(
@@ -63,28 +88,34 @@ def render(
 ) -> str:
     """The report. `texts` fetches output texts by item id where the records do not hold them."""
     answers = _answers(records, comparison.slow_records)
-    title = cells.header(comparison)
-    names = list(comparison.workloads)
-    body = [f"<h1>{for_html(title)}</h1>", _contents(comparison)]
-    body.append(_section("What to do", cells.texts(comparison.advice), "do", "do"))
-    body += [_in_short(comparison, name) for name in names]
-    body.append('<h2 class="page" id="figures">All variants</h2>')
-    body += [_first_table(comparison, name) for name in names]
-    body += [
-        _section("Why", cells.texts(comparison.why), anchor="why"),
-        _section("Warnings", cells.texts(comparison.warnings), anchor="warnings"),
-        _published(comparison),
-    ]
-    for index, name in enumerate(names):
-        body.append(_workload(comparison, name, answers, f"workload-{index}"))
-        body.append(_flips(comparison, name, answers, items, texts or _texts_of(records)))
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{for_html(title)}</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n<body>\n'
-        + "\n".join(part for part in body if part)
-        + "\n</body></html>\n"
+    fetch = texts or _texts_of(records)
+    return _TEMPLATES.get_template("report.html.jinja").render(
+        title=cells.header(comparison),
+        advice=cells.texts(comparison.advice),
+        why=cells.texts(comparison.why),
+        warnings=cells.texts(comparison.warnings),
+        published=Table(
+            ("workload", "variant", "figure", "measured", "published"), cells.published_rows(comparison), words=3
+        ),
+        workloads=[_workload(comparison, name, answers, items, fetch) for name in comparison.workloads],
     )
+
+
+def _shown(value: Any) -> Any:
+    """What a template puts out: text without control characters; what it has escaped itself stays."""
+    return value if isinstance(value, Markup) else plain(str(value))
+
+
+_TEMPLATES: Final = Environment(
+    loader=PackageLoader("farm.report", "."),
+    autoescape=True,
+    finalize=_shown,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
 
 
 def _answers(records: pd.DataFrame, slow_records: str) -> pd.DataFrame:
@@ -108,129 +139,82 @@ def _texts_of(records: pd.DataFrame) -> flips.Texts:
     return fetch
 
 
-def _contents(comparison: Comparison) -> str:
-    links = [("do", "What to do"), ("figures", "All variants"), ("why", "Why"), ("warnings", "Warnings")]
-    answered = {
-        "do": comparison.advice,
-        "why": comparison.why,
-        "warnings": comparison.warnings,
-    }
-    links = [(anchor, name) for anchor, name in links if answered.get(anchor, True)]
-    links += [(f"workload-{index}", f"{name} in full") for index, name in enumerate(comparison.workloads)]
-    return "<nav>" + "".join(f'<a href="#{anchor}">{for_html(name)}</a>' for anchor, name in links) + "</nav>"
-
-
-def _in_short(comparison: Comparison, name: str) -> str:
-    """What carries the decision on one workload: three figures, and the ratios of all contrasts."""
-    paired = [one for one in comparison.workloads[name].contrasts if one.pairs]
-    if not paired:
-        return ""
-    return (
-        f"<h2>{for_html(cells.workload_title(comparison, name))}</h2>"
-        + _cards(comparison, name)
-        + _image("Ratios with their 95 % intervals", plots.forest(paired, cells.mark(comparison)))
+def _workload(
+    comparison: Comparison, name: str, answers: pd.DataFrame, items: pd.DataFrame | None, texts: flips.Texts
+) -> Workload:
+    workload = comparison.workloads[name]
+    own = answers[(answers["workload"] == name).to_numpy()]
+    paired = [one for one in workload.contrasts if one.pairs]
+    mark = cells.mark(comparison)
+    columns = _columns(workload.variants)
+    about, cards = _cards(comparison, name) if paired else ("", [])
+    return Workload(
+        name=name,
+        title=cells.workload_title(comparison, name),
+        cards_about=about,
+        cards=cards,
+        forest=Plot("Ratios with their 95 % intervals", plots.forest(paired, mark)) if paired else None,
+        first=_first_table(comparison, name),
+        figures=_figures(workload.variants, comparison.baseline, columns),
+        definitions={column.heading: column.definition for column in columns},
+        contrasts=_contrasts(workload.contrasts),
+        accuracy=[
+            f"{cells.accuracy_line(c)}; Holm {p_value(c.accuracy.mcnemar_mid_p_holm)}."
+            for c in workload.contrasts
+            if c.accuracy
+        ],
+        effects=_effects(workload.effects),
+        plots=_plots(workload.variants, own, mark),
+        flips=_flips(workload.contrasts, name, answers, items, texts),
     )
 
 
-def _cards(comparison: Comparison, name: str) -> str:
-    """Speed, latency and accuracy of the variant that the decision is about."""
+def _cards(comparison: Comparison, name: str) -> tuple[str, list[Card]]:
+    """Speed, latency and accuracy of the variant that the decision is about, and which contrast they are of."""
     contrasts = against_baseline(comparison, name)
     if not contrasts:
-        return ""
+        return "", []
     chosen = picked_or_nearest(comparison, name)
     found = next(one for one in contrasts if one.variant == chosen)
-    cards = [("decode throughput", *ratio_parts(found.throughput_ratio))]
-    cards.append(("mean latency", *change_parts(found.mean_latency_change)))
+    cards = [
+        Card("decode throughput", *ratio_parts(found.throughput_ratio)),
+        Card("mean latency", *change_parts(found.mean_latency_change)),
+    ]
     if found.accuracy:
-        cards.append(("accuracy", found.accuracy.verdict, points(found.accuracy)))
-    shown = "".join(
-        f'<div class="card"><span>{for_html(what)}</span><b>{for_html(figure or "-")}</b>'
-        f"<span>{for_html(sure)}</span></div>"
-        for what, figure, sure in cards
-    )
-    about = f"{found.variant} over {found.against}, {found.pairs:,} paired items; 95 % intervals in brackets"
-    return f'<p>{for_html(about)}</p><div class="cards">{shown}</div>'
+        cards.append(Card("accuracy", found.accuracy.verdict, points(found.accuracy)))
+    return f"{found.variant} over {found.against}, {found.pairs:,} paired items; 95 % intervals in brackets", cards
 
 
-def _section(title: str, lines: Sequence[str], style: str = "", anchor: str = "") -> str:
-    if not lines:
-        return ""
-    listed = "".join(f"<li>{for_html(line)}</li>" for line in lines)
-    index = f' id="{anchor}"' if anchor else ""
-    return f'<h3{index}>{title}</h3><ul class="{style}">{listed}</ul>'
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
-    """Cells are escaped; what follows a line break is in small print. The first `words` columns are words."""
-    kinds = ["w" if index < words else "n" for index in range(len(heads))]
-    top = "".join(f'<th class="{kind}">{for_html(head)}</th>' for kind, head in zip(kinds, heads, strict=True))
-    lines = "".join(
-        "<tr>"
-        + "".join(f'<td class="{kind}">{_cell(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
-
-
-def _cell(text: str) -> str:
-    first, _, rest = text.partition("\n")
-    return for_html(first) + (f"<br><small>{for_html(rest)}</small>" if rest else "")
-
-
-def _first_table(comparison: Comparison, name: str) -> str:
+def _first_table(comparison: Comparison, name: str) -> Table:
     rows = [
         [f"{one_line(f'{cell.figure} {cell.note}')}\n{one_line(cell.sure)}" for cell in row]
         for row in cells.rows(comparison, name)
     ]
-    return f"<h3>{for_html(cells.workload_title(comparison, name))}</h3>" + _table(cells.heads(comparison, name), rows)
+    return Table(cells.heads(comparison, name), rows)
 
 
-def _published(comparison: Comparison) -> str:
-    rows = cells.published_rows(comparison)
-    if not rows:
-        return ""
-    heads = ("workload", "variant", "figure", "measured", "published")
-    return "<h3>Published figures beside the measured ones</h3>" + _table(heads, rows, words=3)
-
-
-def _workload(comparison: Comparison, name: str, answers: pd.DataFrame, anchor: str) -> str:
-    workload = comparison.workloads[name]
-    own = answers[(answers["workload"] == name).to_numpy()]
-    parts = [
-        f'<h2 class="page" id="{anchor}">{for_html(cells.workload_title(comparison, name))}</h2>',
-        "<h3>Figures, each with its 95 % interval</h3>",
-        _figures(workload.variants),
-        "<h3>Contrasts</h3>",
-        _contrasts(workload.contrasts),
-        _effects(workload.effects),
-        *_plots(workload, own, cells.mark(comparison)),
-    ]
-    return "\n".join(part for part in parts if part)
-
-
-def _figures(variants: Mapping[str, VariantFigures]) -> str:
+def _columns(variants: Mapping[str, VariantFigures]) -> list[Variant]:
     watched = any(one.energy_answers or one.sm_clock_mhz is not None for one in variants.values())
     known = [column for column in VARIANT_COLUMNS if watched or not column.telemetry]
-    shown = [column for column in known if column.key not in _BEHIND_ACCURACY]
-    rows = [
-        [column.heading, *(f"{column.text(one)}\n{column.range_text(one)}" for one in variants.values())]
-        for column in shown
-    ]
-    return _table(["", *variants], rows) + _definitions(shown)
+    return [column for column in known if column.key not in _BEHIND_ACCURACY]
 
 
-def _definitions(columns: Iterable[Variant]) -> str:
-    answered = {column.heading: column.definition for column in columns}
-    listed = "".join(f"<dt>{for_html(name)}</dt><dd>{for_html(text)}</dd>" for name, text in answered.items())
-    return f"<details><summary>what each figure is</summary><dl>{listed}</dl></details>"
+def _figures(variants: Mapping[str, VariantFigures], baseline: str, columns: Iterable[Variant]) -> list[Table]:
+    """The variants side by side, as many as a page's width holds, the baseline in each table."""
+    others = [name for name in variants if name != baseline]
+    tables = []
+    for first in range(0, max(len(others), 1), _BESIDE_BASELINE):
+        names = [name for name in (baseline, *others[first : first + _BESIDE_BASELINE]) if name in variants]
+        rows = [
+            [column.heading, *(f"{column.text(variants[name])}\n{column.range_text(variants[name])}" for name in names)]
+            for column in columns
+        ]
+        tables.append(Table(["", *names], rows))
+    return tables
 
 
-_BEHIND_ACCURACY: Final = ("correct", "graded")
-
-
-def _contrasts(contrasts: Sequence[Contrast]) -> str:
-    rows, lines = [], []
+def _contrasts(contrasts: Sequence[Contrast]) -> Table:
+    rows = []
     for c in contrasts:
         parts = c.latency_parts
         shares = (parts.ttft, parts.output_length, parts.per_token) if parts else (None, None, None)
@@ -245,75 +229,52 @@ def _contrasts(contrasts: Sequence[Contrast]) -> str:
                 *(percent(part) for part in shares),
             ]
         )
-        if c.accuracy:
-            lines.append(f"{cells.accuracy_line(c)}; Holm {p_value(c.accuracy.mcnemar_mid_p_holm)}.")
     heads = ("contrast", "pairs", "throughput", "p", "throughput, mean of requests", "mean latency", "of it TTFT",
              "output length", "time per token")  # fmt: skip
-    return _table(heads, rows) + _section("Accuracy, paired", lines)
+    return Table(heads, rows)
 
 
-def _effects(effects: Sequence[EffectEstimate]) -> str:
-    if not effects:
-        return ""
+def _effects(effects: Sequence[EffectEstimate]) -> Table:
     rows = [
         [f"{e.name}, {e.kind}", ratio(e.throughput_ratio), p_value(e.throughput_p_holm),
          change(e.mean_latency_change)]
         for e in effects
     ]  # fmt: skip
-    heads = ("effect", "throughput", "p (Holm)", "mean latency")
-    return "<h3>Main effects and interactions (an interaction of 1 means: they multiply)</h3>" + _table(heads, rows)
+    return Table(("effect", "throughput", "p (Holm)", "mean latency"), rows)
 
 
-def _plots(workload: WorkloadComparison, answers: pd.DataFrame, mark: str) -> list[str]:
-    variants = list(workload.variants)
+def _plots(figures: Mapping[str, VariantFigures], answers: pd.DataFrame, mark: str) -> list[Plot]:
+    variants = list(figures)
     out = []
     if len(answers):
-        out.append(
-            _image("Latency: share of answers within it", plots.ecdf(answers, variants, "latency_s", "seconds", mark))
-        )
+        latency = plots.ecdf(answers, variants, "latency_s", "seconds", mark)
+        out.append(Plot("Latency: share of answers within it", latency))
         tokens = plots.ecdf(answers, variants, "completion_tokens", "completion tokens", mark)
-        out.append(_image("Output lengths: share of answers within them", tokens))
-    drafts = {name: one.accept_histogram for name, one in workload.variants.items() if one.accept_histogram}
+        out.append(Plot("Output lengths: share of answers within them", tokens))
+    drafts = {name: one.accept_histogram for name, one in figures.items() if one.accept_histogram}
     if drafts:
-        out.append(_image("Accepted drafts", plots.accepted_drafts(drafts, variants, mark)))
+        out.append(Plot("Accepted drafts", plots.accepted_drafts(drafts, variants, mark)))
     timed = answers["node"].notna().to_numpy() & answers["request_tpot_ms"].notna().to_numpy()
     if "started_at" in answers.columns and timed.any():
-        out.append(_image("Time per token along the sweep", plots.tpot_along_time(answers[timed], variants, mark)))
+        nodes, known = plots.nodes_to_draw(answers[timed]), answers.loc[timed, "node"].nunique()
+        note = f"{len(nodes)} of {known} nodes, the slowest first" if len(nodes) < known else ""
+        along = plots.tpot_along_time(answers[timed], nodes, variants, mark)
+        out.append(Plot("Time per token along the sweep", along, note))
     return out
 
 
-def _image(title: str, svg: str) -> str:
-    data = base64.b64encode(svg.encode()).decode()
-    image = f'<img alt="{for_html(title)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<h3>{for_html(title)}</h3><div class="wide">{image}</div>'
-
-
 def _flips(
-    comparison: Comparison,
+    contrasts: Iterable[Contrast],
     name: str,
     answers: pd.DataFrame,
     items: pd.DataFrame | None,
     texts: flips.Texts,
-) -> str:
-    graded = [c for c in comparison.workloads[name].contrasts if c.accuracy and "baseline" in c.kinds]
+) -> list[Flipped]:
     out = []
-    for contrast in graded:
-        found = flips.find(answers, name, contrast.variant, contrast.against)
-        listed = flips.describe(found, contrast, name, items, texts(found["item_id"].head(flips.MOST)))
-        if listed:
-            shown = f"{len(listed)} of {len(found)}" if len(found) > len(listed) else f"{len(listed)}"
-            head = f"Answers that flipped, {contrast.variant} over {contrast.against}: {shown}"
-            out.append(f"<h3>{for_html(head)}</h3>" + "".join(_flip(one) for one in listed))
-    return "\n".join(out)
-
-
-def _flip(flip: flips.Flip) -> str:
-    repeat = f", repeat {flip.repeat}" if flip.repeat else ""
-    answered = "; ".join(f"{name}: {answer or 'no answer'}" for name, answer in flip.answers.items())
-    head = f"{flip.item_id}{repeat}: {flip.right} is right, expected {flip.gold or 'not recorded'}; {answered}"
-    question = f"<p>{for_html(flip.question)}</p>" if flip.question else ""
-    sides = "".join(
-        f"<div><b>{for_html(name)}</b><pre>{for_html(output)}</pre></div>" for name, output in flip.outputs.items()
-    )
-    full = f'<details><summary>both outputs in full</summary><div class="pair">{sides}</div></details>'
-    return f"<h4>{for_html(head)}</h4>{question}{full}"
+    for contrast in contrasts:
+        if contrast.accuracy and "baseline" in contrast.kinds:
+            found = flips.find(answers, name, contrast.variant, contrast.against)
+            listed = flips.describe(found, contrast, name, items, texts(found["item_id"].head(flips.MOST)))
+            if listed:
+                out.append(Flipped(contrast.variant, contrast.against, len(found), listed))
+    return out

@@ -203,9 +203,21 @@ def accepted_drafts(histograms: Mapping[str, Sequence[int]], variants: Sequence[
     return _drawn(2.4 + _legend_height(names), mark, draw)
 
 
-def tpot_along_time(answers: pd.DataFrame, variants: Sequence[str], mark: str) -> str:
-    """Each answer's time per token by the time it was asked, one panel for each node."""
-    nodes = sorted(answers["node"].unique())[:_MOST_NODES]
+def nodes_to_draw(answers: pd.DataFrame) -> list[str]:
+    """All nodes by name; of more than a page holds, the slowest first: those whose answers' times per token are the
+    longest beside the median of their variant, so that no node is slow for the variants that it ran."""
+    nodes: list[str] = sorted(answers["node"].unique())
+    if len(nodes) <= _MOST_NODES:
+        return nodes
+    times = answers["request_tpot_ms"]
+    beside = times / times.groupby(answers["variant"]).transform("median")
+    slowest = beside.groupby(answers["node"]).median().sort_values(ascending=False, kind="stable")
+    return [str(node) for node in slowest.index[:_MOST_NODES]]
+
+
+def tpot_along_time(answers: pd.DataFrame, nodes: Sequence[str], variants: Sequence[str], mark: str) -> str:
+    """Each answer's time per token by the time it was asked, one panel for each of these nodes."""
+    answers = answers[answers["node"].isin(nodes).to_numpy()]
     start = answers["started_at"].min()
     lasted_s = (answers["started_at"].max() - start).total_seconds()
     unit, seconds = ("hours", 3600) if lasted_s >= 2 * 3600 else ("minutes", 60)

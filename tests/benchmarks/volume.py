@@ -159,8 +159,9 @@ def fill(folder: Path, records: int, tokens: int) -> None:
                     events = []
         yield events
 
-    with Journal(folder) as journal, Progress(console, records, 0) as progress:
-        schedule = Schedule(_ask(records), "crossover", Costs(), {})
+    schedule = Schedule(_ask(records), "crossover", Costs(), {})
+    progress = Progress(console, schedule.slots, schedule.costs.expected_start_s, records, 0)
+    with Journal(folder) as journal, progress:
         for slot in _slots():
             schedule.joined(slot)
         meters = Meters("volume", cells=records, answered=0)

@@ -21,6 +21,7 @@ from farm.compare.model import Estimate
 from farm.report import html as report
 from farm.report import plots
 
+PAIR = {"baseline": Truth(), "nextn": Truth(0.02)}
 TWO = ["baseline", "humming+fp8-head+nextn"]
 NINE = ["baseline", "humming", "fp8-head", "nextn", "humming+fp8-head", "humming+nextn", "fp8-head+nextn", "eagle3",
         "humming+fp8-head+nextn"]  # fmt: skip
@@ -129,7 +130,7 @@ def answers(variants, decades=1.0, items=60, nodes=1):
 
 def draw(figure, frame, variants, mark=""):
     if figure == "tpot":
-        return plots.tpot_along_time(frame, variants, mark)
+        return plots.tpot_along_time(frame, plots.nodes_to_draw(frame), variants, mark)
     column, label = {"latency": ("latency_s", "seconds"), "lengths": ("completion_tokens", "completion tokens")}[figure]
     return plots.ecdf(frame, variants, column, label, mark)
 
@@ -196,6 +197,22 @@ def test_nine_variants_on_eight_nodes_are_told_apart_by_a_legend_beside_the_data
     assert sorted(text.text for text in legend) == sorted(NINE)
     assert min(text.top for text in legend) > max(panel.bottom for panel in picture.panels)
     assert len(picture.panels) == (8 if figure == "tpot" else 1)
+
+
+def test_of_more_nodes_than_a_page_holds_the_slowest_are_drawn_and_the_report_says_how_many():
+    records = sweep(PAIR, 60, nodes=12)
+    slow = {"node-11": 1.3, "node-4": 1.2, "node-9": 1.1}
+    factor = records["node"].map(slow).fillna(1.0)
+    for name in ("decode_s", "latency_s"):
+        records[name] *= factor
+    page = report.render(compare(records), records)
+    assert "8 of 12 nodes, the slowest first" in page
+    image = re.findall(r'alt="Time per token[^"]*" src="data:image/svg\+xml;base64,([^"]*)"', page)[0]
+    picture = Picture(base64.b64decode(image).decode())
+    assert len(picture.panels) == 8
+    titles = sorted((text.top, text.text) for text in picture.texts if text.text.startswith("node-"))
+    assert [title for _, title in titles[:3]] == list(slow)
+    assert "the slowest first" not in report.render(compare(sweep(PAIR, 20, nodes=8)), sweep(PAIR, 20, nodes=8))
 
 
 @pytest.mark.parametrize("names", [LONG, ODD])

@@ -11,13 +11,14 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 from compare_sweeps import Truth, sweep
+from markupsafe import escape
 from rich.console import Console
 
 from farm.compare import compare
 from farm.report import csv_file, markdown, terminal
 from farm.report import html as report
 from farm.results.summary import SweepSummary
-from farm.text import for_csv, for_html, for_markdown, plain
+from farm.text import for_csv, for_markdown, plain
 
 NASTY = '\x1b[31m<script>alert("x")</script>\x1b]0;owned\x07 |`=1+1`\u202e $x^2$ [bold]'
 SPEC = Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2)
@@ -74,6 +75,21 @@ def test_report_is_whole_and_holds_no_foreign_markup():
         "Accepted drafts",
         "Time per token along the sweep",
     ]
+
+
+def test_report_escapes_whoever_named_or_said_it():
+    hostile = {
+        name: f"<script>{name}</script>" for name in ("variant", "output", "answer", "question", "error", "name")
+    }
+    records = nasty_sweep()
+    records["variant"] = records["variant"].replace(f"next{NASTY}", hostile["variant"])
+    records["output_text"], records["answer"] = hostile["output"], hostile["answer"]
+    asked = items().assign(prompt=hostile["question"])
+    reported = {"name": hostile["name"], "failed_variants": {"humming": hostile["error"]}}
+    page = report.render(compare(records, SweepSummary.model_validate(reported)), records, asked)
+    assert "<script" not in page
+    for name in hostile:
+        assert f"&lt;script&gt;{name}&lt;/script&gt;" in page, name
 
 
 def test_report_fetches_texts_of_flipped_items_only():
@@ -175,7 +191,6 @@ def test_control_sequences_are_stripped(raw, shown):
 
 
 def test_escapes():
-    assert for_html("<a href='x'>&") == "&lt;a href=&#x27;x&#x27;&gt;&amp;"
     assert for_markdown("a|b\n<i>*c*") == "a\\|b &lt;i>\\*c\\*"
     assert [for_csv(text) for text in ("=1", "+1", "-1", "@x", "1-1")] == ["'=1", "'+1", "'-1", "'@x", "1-1"]
 
@@ -186,11 +201,11 @@ def test_the_first_screen_holds_the_decision_and_the_figures_that_carry_it():
     page = report.render(comparison, records)
     found = comparison.workloads["gsm8k"].contrasts[0]
     first, rest = page.split('id="figures"')
-    assert for_html(comparison.advice[0].text) in first
+    assert escape(plain(comparison.advice[0].text)) in first
     assert f"<b>{found.throughput_ratio.value:.2f}" in first
     assert f"<b>{found.accuracy.verdict}</b>" in first
     assert re.findall(r'<img alt="([^"]*)"', first) == ["Ratios with their 95 % intervals"]
     assert "<table" not in first
     targets = set(re.findall(r' id="([^"]+)"', page))
     assert set(re.findall(r'href="#([^"]+)"', first)) <= targets
-    assert for_html(comparison.why[0].text) in rest
+    assert escape(plain(comparison.why[0].text)) in rest

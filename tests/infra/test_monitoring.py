@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support import REPOSITORY, sweep_command
 
 from farm.driver.prometheus import ENGINE_GAUGES, engine_figures
+from farm.results.measures import ANSWERS, ERRORS, OF_ANSWERS, Kept
 
 DASHBOARD = REPOSITORY / "infra" / "monitoring" / "dashboard.json"
 PORTS = (
@@ -73,6 +74,15 @@ def test_every_metric_of_the_dashboard_is_exported(seen):
     ours = {f"ray_{name}" for name in ENGINE_GAUGES.values()}
     assert asked_for() - ours <= set(samples), output[-3000:]
     assert ours >= {name for name in asked_for() if "sglang" in name}
+
+
+def test_answers_are_counted_by_every_measure_of_the_table(seen):
+    samples, _ = seen
+    for measure in (ANSWERS, ERRORS, *OF_ANSWERS):
+        assert f"ray_{measure.series}{'_total' if measure.kept is Kept.COUNTER else ''}" in samples
+    decoded = sum(max(values) for values in samples["ray_farm_decode_tokens_total"].values())
+    assert 0 < decoded <= 2 * 12 * 1023
+    assert {value for values in samples["ray_farm_cached_tokens"].values() for value in values} == {0.0}
 
 
 def test_cells_and_engines_are_counted_by_node_and_variant(seen):
