@@ -105,11 +105,11 @@ class Progress:
         if record.error is None:
             self.done += 1
             self._answered_now += 1
-            state.tokens += max(0, record.completion_tokens - 1)
+            state.tokens += record.decode_tokens
             state.decode_s += record.decode_s or 0.0
             if record.verify_rounds:
                 state.rounds += record.verify_rounds
-                state.speculated += record.completion_tokens
+                state.speculated += record.completion_tokens - 1  # the prefill's token is of no verify round
 
     def tick(self, end_s: float) -> None:
         """Show the present state, now and then; `end_s` is the expected end on the monotonic clock."""

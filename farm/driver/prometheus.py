@@ -167,11 +167,11 @@ class Meters:
             return
         self._of_sweep.add("farm_cells_answered", 1, self._sweep)
         _count(self._cells_done, 1, tags | {"workload": record.workload})
-        _count(self._decode_tokens, record.completion_tokens - 1, tags)
+        _count(self._decode_tokens, record.decode_tokens, tags)
         _count(self._decode_s, record.decode_s, tags)
         _count(self._ttft_s, record.ttft_s, tags)
         if record.verify_rounds:
-            _count(self._speculated, record.completion_tokens, tags)
+            _count(self._speculated, record.completion_tokens - 1, tags)  # the prefill's is of no round
             _count(self._rounds, record.verify_rounds, tags)
         self._record_gpu(record, tags)
 
