@@ -31,7 +31,8 @@ from farm.compare.model import (
     estimate,
     finite,
 )
-from farm.compare.sample import WorkloadSample, interval, pair_spread
+from farm.compare.sample import WorkloadSample, interval, item_variance
+from farm.compare.starts import Part, effect_scatter, pair_scatter, per_request_scatter
 from farm.stats import accuracy as paired_accuracy
 from farm.stats.accuracy import Outcomes, compare_accuracy
 from farm.stats.explain import Means, latency_parts, speed_parts
@@ -39,15 +40,28 @@ from farm.stats.family import Effect, Pair, holm
 from farm.stats.intervals import FloatArray, Interval, Statistic, log_p_value, point
 
 
-def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> Contrast:
-    """One contrast, and what explains it."""
+def contrast(
+    sample: WorkloadSample, pair: Pair, margin_pp: float, min_gain: float = 0.0, questions: int | None = None
+) -> Contrast:
+    """One contrast, and what explains it.
+
+    Args:
+        sample: the workload.
+        pair: the two variants.
+        margin_pp: the difference in accuracy that does not matter, in percentage points.
+        min_gain: the smallest gain in throughput that is worth it, as a share.
+        questions: how many the workload's data set has, where that is known.
+    """
     data = sample.paired[pair]
     block = sample.pair_block(pair)
     speed = _quotient(TPOT_S, block + 1, block)
     latency = _quotient(LATENCY_S, block, block + 1)
+    log_ratio = _mean_log_ratio(sample, pair)
+    assumed = sample.assumption.value
+    starts = pair_scatter(data, item_variance(sample, speed), assumed)
+    alone = per_request_scatter(data, item_variance(sample, log_ratio), assumed)
     # A start is fast or slow per token; latency inherits that, while its own scatter is that of output lengths.
-    starts = pair_spread(data, _quotient(TPOT_S, 1, 0))
-    latency_ratio = interval(sample, latency, data.items, starts)
+    latency_ratio = interval(sample, latency, data.items, starts and starts.added)
     parts_s, parts = _latency_parts(sample, block)
     return Contrast(
         variant=pair.variant,
@@ -57,10 +71,15 @@ def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> Contrast:
         answers_paired=data.cells,
         engine_starts=None if starts is None else starts.starts,
         engine_scatter=None if starts is None else starts.deviation,
+        scatter_source=None if starts is None else starts.source,
+        nodes_bounded=starts is None or starts.nodes_bounded,
         throughput_ratio=estimate(interval(sample, speed, data.items, starts)),
         throughput_p=finite(log_p_value(sample.resampled, speed, data.items, starts)),
+        gain_p=finite(log_p_value(sample.resampled, speed, data.items, starts, null=1 + min_gain)),
         mean_latency_change=_change(latency_ratio),
-        per_request_throughput_ratio=estimate(interval(sample, _mean_log_ratio(sample, pair), data.items)),
+        ttft_change=_change(interval(sample, _quotient(TTFT_S, block, block + 1), data.items)),
+        completion_tokens_change=_change(interval(sample, _quotient(COMPLETION_TOKENS, block, block + 1), data.items)),
+        per_request_throughput_ratio=estimate(interval(sample, log_ratio, data.items, alone)),
         energy_per_token_ratio=_energy(sample, data, block),
         accept_length=_accept_lengths(sample, block, data.items),
         speed_parts=_speed_parts(sample, block),
@@ -70,7 +89,7 @@ def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> Contrast:
             finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block))),
             finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block + 1))),
         ),
-        accuracy=_accuracy(data, margin_pp),
+        accuracy=_accuracy(data, margin_pp, questions),
     )
 
 
@@ -142,11 +161,11 @@ def _means(sample: WorkloadSample, block: int) -> Means:
     return Means(*(value if math.isfinite(value) else 0.0 for value in values))
 
 
-def _accuracy(data: Pairing, margin_pp: float) -> AccuracyContrast | None:
+def _accuracy(data: Pairing, margin_pp: float, questions: int | None) -> AccuracyContrast | None:
     variant, against, outcomes = _graded(data)
     if not len(variant):
         return None
-    return _shown(compare_accuracy(variant, against, outcomes, margin_pp / 100), len(variant))
+    return _shown(compare_accuracy(variant, against, outcomes, margin_pp / 100, questions), len(variant))
 
 
 def _graded(data: Pairing) -> tuple[FloatArray, FloatArray, Outcomes]:
@@ -179,6 +198,8 @@ def _shown(found: paired_accuracy.AccuracyContrast, questions: int) -> AccuracyC
         not_worse_p=found.not_worse_p,
         margin_pp=100 * found.margin,
         detectable_pp=100 * found.detectable,
+        questions_needed=found.questions_needed,
+        repeats_needed=found.repeats_needed,
         verdict=found.verdict,
     )
 
@@ -187,12 +208,15 @@ def effect(sample: WorkloadSample, found: Effect) -> EffectEstimate:
     """A main effect or an interaction, on decode throughput and on mean latency."""
     items = min(int(sample.table.of(name)["item"].nunique()) for name in found.numerators + found.denominators)
     speed, latency = _effect_statistic(sample, found, TPOT_S, -1), _effect_statistic(sample, found, LATENCY_S, 1)
+    parts = [Part(sample.table.of(name), -found.exponent) for name in found.numerators]
+    parts += [Part(sample.table.of(name), found.exponent) for name in found.denominators]
+    starts = effect_scatter(parts, item_variance(sample, speed), sample.assumption.value)
     return EffectEstimate(
         name=found.name,
         kind=found.kind,
-        throughput_ratio=estimate(interval(sample, speed, items)),
-        throughput_p=finite(log_p_value(sample.resampled, speed, items)),
-        mean_latency_change=_change(interval(sample, latency, items)),
+        throughput_ratio=estimate(interval(sample, speed, items, starts)),
+        throughput_p=finite(log_p_value(sample.resampled, speed, items, starts)),
+        mean_latency_change=_change(interval(sample, latency, items, starts and starts.added)),
     )
 
 

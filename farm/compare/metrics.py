@@ -22,6 +22,7 @@ _OPTIONAL_NUMBERS: Final = {
     "draft_tokens_proposed": 0.0,
     "draft_tokens_accepted": 0.0,
     "cached_tokens": 0.0,
+    "first_chunk_tokens": 1.0,
     "decode_s": math.nan,
     "sequence": math.nan,
     "energy_j": math.nan,
@@ -46,10 +47,11 @@ class Sums(NamedTuple):
     answers: FloatArray
     latency_s: FloatArray
     ttft_s: FloatArray
-    decode_s: FloatArray  # of answers with more than one token
-    steps: FloatArray  # their completion tokens after the first
+    decode_s: FloatArray  # of answers with more tokens than those of the first chunk
+    steps: FloatArray  # their completion tokens after the first chunk
     completion_tokens: FloatArray
-    spec_tokens: FloatArray  # completion tokens under speculation
+    spec_completion_tokens: FloatArray  # completion tokens under speculation
+    spec_tokens: FloatArray  # of them, those of verify rounds: the prefill's token left out
     verify_rounds: FloatArray
     accepted: FloatArray
     proposed: FloatArray
@@ -79,6 +81,8 @@ LATENCY_S: Final = ("latency_s", "answers")
 TTFT_S: Final = ("ttft_s", "answers")
 COMPLETION_TOKENS: Final = ("completion_tokens", "answers")
 ACCEPT_LENGTH: Final = ("spec_tokens", "verify_rounds")
+ACCEPT_LENGTH_ENGINE: Final = ("spec_completion_tokens", "verify_rounds")
+"""As SGLang has it, the prefill's token counted."""
 ACCEPT_RATE: Final = ("accepted", "proposed")
 ENERGY_PER_REQUEST_J: Final = ("energy_j", "energy_answers")
 ENERGY_PER_TOKEN_J: Final = ("energy_j", "energy_tokens")
@@ -111,6 +115,7 @@ def checked(records: pd.DataFrame, *, may_be_empty: bool = False) -> pd.DataFram
     _refuse_duplicates(frame)
     frame["decode_s"] = frame["decode_s"].fillna(frame["latency_s"] - frame["ttft_s"])
     _refuse_impossible(frame)
+    frame["steps"] = np.maximum(frame["completion_tokens"] - np.maximum(frame["first_chunk_tokens"], 1.0), 0.0)
     return frame.reset_index(drop=True)
 
 
@@ -191,8 +196,8 @@ def answer_columns(answers: pd.DataFrame) -> Sums:
         return answers[name].to_numpy(dtype=np.float64)
 
     tokens, rounds, proposed = of("completion_tokens"), of("verify_rounds"), of("draft_tokens_proposed")
-    many, speculated, drafted = tokens > 1, rounds > 0, proposed > 0
-    steps = np.where(many, tokens - 1, 0.0)
+    steps, speculated, drafted = of("steps"), rounds > 0, proposed > 0
+    many, emitted = steps > 0, np.maximum(tokens - 1, 0.0)
     decode = np.where(many, of("decode_s"), 0.0)
     accepted, energy = of("draft_tokens_accepted"), of("energy_j")
     powered = np.isfinite(energy)
@@ -203,13 +208,14 @@ def answer_columns(answers: pd.DataFrame) -> Sums:
         decode_s=decode,
         steps=steps,
         completion_tokens=tokens,
-        spec_tokens=np.where(speculated, tokens, 0.0),
+        spec_completion_tokens=np.where(speculated, tokens, 0.0),
+        spec_tokens=np.where(speculated, emitted, 0.0),
         verify_rounds=rounds,
         accepted=accepted,
         proposed=proposed,
         request_tpot_s=np.divide(decode, steps, out=np.zeros_like(decode), where=many),
         request_tpot_answers=many.astype(np.float64),
-        request_accept_length=np.divide(tokens, rounds, out=np.zeros_like(tokens), where=speculated),
+        request_accept_length=np.divide(emitted, rounds, out=np.zeros_like(emitted), where=speculated),
         request_accept_rate=np.divide(accepted, proposed, out=np.zeros_like(accepted), where=drafted),
         spec_answers=speculated.astype(np.float64),
         drafting_answers=drafted.astype(np.float64),
@@ -240,7 +246,7 @@ class PairedSums(NamedTuple):
 def paired(table: WorkloadTable, variant: str, against: str) -> PairedSums:
     """Pair two variants cell by cell, by item and repeat."""
     one, two = table.of(variant), table.of(against)
-    _, first, second = np.intersect1d(_cell_codes(one), _cell_codes(two), assume_unique=True, return_indices=True)
+    _, first, second = np.intersect1d(cell_codes(one), cell_codes(two), assume_unique=True, return_indices=True)
     one, two = one.iloc[first], two.iloc[second]
     count = len(table.items)
     repeats = np.bincount(one["item"].to_numpy(dtype=np.int64), minlength=count)
@@ -249,7 +255,8 @@ def paired(table: WorkloadTable, variant: str, against: str) -> PairedSums:
     return PairedSums(pairing, item_sums(one, count) * share, item_sums(two, count) * share)
 
 
-def _cell_codes(answers: pd.DataFrame) -> IntArray:
+def cell_codes(answers: pd.DataFrame) -> IntArray:
+    """A number for each cell: its item, shifted, and its repeat."""
     item = answers["item"].to_numpy(dtype=np.int64)
     repeat = answers["repeat"].to_numpy(dtype=np.int64)
     codes: IntArray = item * np.int64(2**20) + repeat
@@ -267,8 +274,8 @@ class Distribution:
     p95_ci: tuple[float, float]
 
 
-def distribution(values: FloatArray) -> Distribution:
-    """Summarise one column of the answers."""
+def distribution(values: FloatArray, items: IntArray) -> Distribution:
+    """Summarise one column of the answers to these items."""
     if not len(values):
         nothing = (math.nan, math.nan)
         return Distribution(math.nan, math.nan, math.nan, nothing, nothing)
@@ -278,22 +285,42 @@ def distribution(values: FloatArray) -> Distribution:
         mean=float(ordered.mean()),
         p50=float(p50),
         p95=float(p95),
-        p50_ci=order_statistic_interval(ordered, 0.5),
-        p95_ci=order_statistic_interval(ordered, 0.95),
+        p50_ci=order_statistic_interval(ordered, 0.5, effective_answers(values, items, p50, 0.5)),
+        p95_ci=order_statistic_interval(ordered, 0.95, effective_answers(values, items, p95, 0.95)),
     )
 
 
-def order_statistic_interval(ordered: FloatArray, level: float) -> tuple[float, float]:
+def effective_answers(values: FloatArray, items: IntArray, quantile: float, level: float) -> float:
+    """How many independent answers say as much of a quantile: repeats of one item are alike.
+
+    The variance of the share below the quantile, items as clusters: Woodruff (1952), "Confidence intervals for medians
+    and other position measures", JASA 47; Korn & Graubard (1998), Survey Methodology 24.
+    """
+    count = len(values)
+    _, codes = np.unique(items, return_inverse=True)
+    clusters = int(codes.max()) + 1
+    if clusters == count or clusters < 2:
+        return float(clusters)
+    below = (values <= quantile).astype(np.float64)
+    sums = np.bincount(codes, weights=below - below.mean())
+    variance = float(np.sum(sums**2)) * clusters / (clusters - 1) / count**2
+    independent = level * (1 - level) / count
+    return min(max(count * independent / variance, float(clusters)), float(count)) if variance > 0 else float(clusters)
+
+
+def order_statistic_interval(ordered: FloatArray, level: float, effective: float) -> tuple[float, float]:
     """95 % interval of a quantile between two order statistics; NaN for an end that the sample is too small to give.
 
-    Hahn & Meeker (1991), "Statistical Intervals", sec. 5.2. The upper end of p95 needs 72 values.
+    Hahn & Meeker (1991), "Statistical Intervals", sec. 5.2. The upper end of p95 needs 72 independent values; where
+    `effective` is fewer than there are, ranks are those of so many, stretched.
     """
-    count = len(ordered)
-    low = int(stats.binom.ppf(0.025, count, level))
-    high = int(stats.binom.ppf(0.975, count, level)) + 1
+    whole = math.floor(effective)
+    stretch = len(ordered) / whole
+    low = int(stats.binom.ppf(0.025, whole, level))
+    high = int(stats.binom.ppf(0.975, whole, level)) + 1
     return (
-        float(ordered[low - 1]) if low >= 1 else math.nan,
-        float(ordered[high - 1]) if high <= count else math.nan,
+        float(ordered[math.ceil(low * stretch) - 1]) if low >= 1 else math.nan,
+        float(ordered[min(math.ceil(high * stretch), len(ordered)) - 1]) if high <= whole else math.nan,
     )
 
 

@@ -100,6 +100,7 @@ class VariantFigures(Value):
     completion_tokens: Distribution
     accept_length: Known
     accept_length_ci: Ends | None
+    accept_length_engine: Known
     accept_rate: Known
     accept_rate_ci: Ends | None
     accept_length_per_request: Known
@@ -160,6 +161,8 @@ class AccuracyContrast(Value):
     not_worse_p: Known
     margin_pp: float
     detectable_pp: Known
+    questions_needed: Known
+    repeats_needed: int | None
     verdict: Literal["equivalent", "better", "worse", "inconclusive"]
     mcnemar_mid_p_holm: Known = None
 
@@ -182,9 +185,14 @@ class Contrast(Value):
     answers_paired: int
     engine_starts: int | None
     engine_scatter: Known
+    scatter_source: Literal["measured", "assumed", "both"] | None
+    nodes_bounded: bool
     throughput_ratio: Estimate
     throughput_p: Known
+    gain_p: Known
     mean_latency_change: Estimate
+    ttft_change: Estimate
+    completion_tokens_change: Estimate
     per_request_throughput_ratio: Estimate
     energy_per_token_ratio: Estimate | None
     accept_length: AcceptLengths

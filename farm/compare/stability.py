@@ -93,9 +93,9 @@ def sentence(found: Stability) -> str | None:
 
 def _speeds(table: WorkloadTable) -> pd.DataFrame:
     """Answers with the log of their time per token, less their variant's median."""
-    many = table.frame["ok"].to_numpy() & (table.frame["completion_tokens"] > 1).to_numpy()
+    many = table.frame["ok"].to_numpy() & (table.frame["steps"] > 0).to_numpy()
     speeds = table.frame[many & (table.frame["decode_s"] > 0).to_numpy()]
-    logs = pd.Series(np.log(speeds["decode_s"] / (speeds["completion_tokens"] - 1)))
+    logs = pd.Series(np.log(speeds["decode_s"] / speeds["steps"]))
     centred = logs - logs.groupby(speeds["variant"].to_numpy()).transform("median")
     return speeds.assign(log_speed=centred)
 

@@ -14,10 +14,12 @@ from statsmodels.stats.proportion import proportion_confint
 
 from farm.stats.accuracy import (
     Outcomes,
+    Paired,
     compare_accuracy,
     difference_interval,
     margin_bounds,
     sign_flip_p,
+    single,
     verdict,
     wilson,
 )
@@ -34,6 +36,10 @@ def answers(both: int, only_against: int, only_variant: int, neither: int) -> tu
 def difference(*table: int) -> np.ndarray:
     variant, against = answers(*table)
     return variant - against
+
+
+def once(*table: int) -> Paired:
+    return single(difference(*table))
 
 
 @given(tables)
@@ -76,11 +82,11 @@ def test_published_example_of_paired_proportions():
     exact, mid = sign_flip_p(sample)
     assert exact == pytest.approx(0.0703, abs=5e-5)
     assert mid == pytest.approx(0.0391, abs=5e-5)
-    assert difference_interval(sample) == pytest.approx((-0.517, -0.026), abs=1e-3)  # Tango's score interval
+    assert difference_interval(single(sample)) == pytest.approx((-0.517, -0.026), abs=1e-3)  # Tango's score interval
 
 
 def test_wald_is_used_where_enough_pairs_are_discordant():
-    sample = difference(1264, 14, 13, 28)
+    sample = once(1264, 14, 13, 28)
     error = np.sqrt(27 - 1 / 1319) / 1319
     assert difference_interval(sample) == pytest.approx((-1 / 1319 - 1.959964 * error, -1 / 1319 + 1.959964 * error))
     assert margin_bounds(sample, 0.01).equivalence == pytest.approx(stats.norm.sf((0.01 - 1 / 1319) / error))
@@ -88,7 +94,7 @@ def test_wald_is_used_where_enough_pairs_are_discordant():
 
 @pytest.mark.parametrize("counts", [(70, 0, 3, 7), (70, 0, 4, 6), (300, 2, 3, 15), (60, 5, 1, 4)])
 def test_with_few_discordant_pairs_test_and_interval_agree(counts):
-    sample = difference(*counts)
+    sample = once(*counts)
     low, high = difference_interval(sample)
     assert margin_bounds(sample, -low).not_worse == pytest.approx(0.025, abs=1e-6)
     assert margin_bounds(sample, high).not_better == pytest.approx(0.025, abs=1e-6)
@@ -96,8 +102,8 @@ def test_with_few_discordant_pairs_test_and_interval_agree(counts):
 
 @pytest.mark.parametrize("count", [2, 10, 100])
 def test_a_few_questions_with_no_flip_are_no_proof_of_equivalence(count):
-    assert margin_bounds(np.zeros(count), 0.01).equivalence > 0.05
-    low, high = difference_interval(np.zeros(count))
+    assert margin_bounds(single(np.zeros(count)), 0.01).equivalence > 0.05
+    low, high = difference_interval(single(np.zeros(count)))
     assert low < -0.01
     assert high > 0.01
 
@@ -107,7 +113,7 @@ def test_score_test_overrules_wald_where_wald_alone_rejects():
     error = np.sqrt(np.sum((sample - sample.mean()) ** 2)) / len(sample)
     margin = -sample.mean() + 1.66 * error
     wald = stats.norm.sf((sample.mean() + margin) / error)
-    assert wald < 0.05 < margin_bounds(sample, margin).equivalence
+    assert wald < 0.05 < margin_bounds(single(sample), margin).equivalence
 
 
 @settings(deadline=None)
@@ -127,7 +133,7 @@ def test_swapping_the_variants_mirrors_everything(table, margin):
 @given(tables)
 def test_interval_holds_the_difference_and_stays_on_the_scale_when_few_flip(table):
     sample = difference(*table)
-    low, high = difference_interval(sample)
+    low, high = difference_interval(single(sample))
     assert low <= sample.mean() <= high
     if table[1] + table[2] < 10:
         assert low >= -1
