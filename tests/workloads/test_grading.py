@@ -229,7 +229,7 @@ def test_huge_numbers_are_compared_digit_by_digit():
     assert not grade(f"#### {huge[:-1]}8", huge).correct
 
 
-@pytest.mark.parametrize("gold", ["", "Paris", "18 dollars", "#### 18"])
+@pytest.mark.parametrize("gold", ["", "Paris", "18 dollars", "#### 18", "1/0", "2 1/0"])
 def test_a_reference_that_is_no_number_is_refused(gold):
     with pytest.raises(ValueError, match="not a number"):
         grade("#### 18", gold)
