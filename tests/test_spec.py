@@ -148,6 +148,22 @@ def test_a_key_given_twice_is_refused(tmp_path):
         load(tmp_path, text=text)
 
 
+@pytest.mark.parametrize(
+    ("value", "cause"),
+    [
+        ("{temperature: 0, temperature: 1}", "'temperature' is given twice"),
+        ("{temperature: 0", "is not valid YAML"),
+        ("[" * 5000, "is nested too deeply"),
+        ("!!python/object:os.system {}", "is not valid YAML"),
+    ],
+)
+def test_an_override_is_read_by_the_rules_of_the_file(tmp_path, value, cause):
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(SMALL))
+    with pytest.raises(InputError, match=cause) as caught:
+        load_sweep(tmp_path / "s.yaml", [f"workloads.w.sampling={value}"])
+    assert str(caught.value).startswith("--set workloads.w.sampling: ")
+
+
 def test_an_override_replaces_an_argument_however_it_is_written(tmp_path):
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump(SMALL | {"engine": {"device": "cpu", "args": {"page-size": 1}}}))

@@ -19,7 +19,7 @@ from farm.workloads.build import build
 SWEEP = {
     "name": f"job{os.getpid()}",  # of this process alone: engines are known by their sweep
     "model": {"path": "inclusionAI/Ling-3.0-flash-fp4"},
-    "engine": {"kind": "emulated", "args": {"emulation-speed": 200}},
+    "engine": {"kind": "emulated", "args": {"emulation-speed": 1000}},
     "variants": ["baseline", "humming+fp8-head+nextn"],
     "workloads": {
         "gsm8k": {"kind": "gsm8k", "source": "builtin:gsm-mini", "questions": 30},

@@ -9,11 +9,21 @@ import numpy as np
 import pandas as pd
 
 from farm.compare.advice import advice
+from farm.compare.codes import Code
 from farm.compare.contrasts import contrast, effect, head_to_head, with_holm
 from farm.compare.costs import start_up_costs
+from farm.compare.decision import decide
 from farm.compare.figures import variant_figures
 from farm.compare.metrics import WorkloadTable, checked, workload_table
-from farm.compare.model import Comparison, Contrast, LatencyContrast, SweepIdentity, VariantFigures, WorkloadComparison
+from farm.compare.model import (
+    Comparison,
+    Contrast,
+    LatencyContrast,
+    Note,
+    SweepIdentity,
+    VariantFigures,
+    WorkloadComparison,
+)
 from farm.compare.sample import WorkloadSample, sample_workload
 from farm.compare.stability import drifts, node_effect, sentence, stability
 from farm.compare.warnings import EXCLUDE, INCLUDE, comparison_warnings, slow_state
@@ -68,11 +78,13 @@ def compare(
             for name, sample in samples.items()
         },
     )
+    decision = decide(figures)
     costed = figures.model_copy(
         update={
             "start_up": start_up_costs(figures.workloads, engines, base),
             "gaps": workload_gaps(figures),
-            "advice": tuple(advice(figures)),
+            "decision": decision,
+            "advice": tuple(advice(figures, decision)),
         }
     )
     return costed.model_copy(
@@ -105,9 +117,13 @@ def figures_alone(records: pd.DataFrame, sweep: SweepSummary) -> Comparison:
     )
 
 
-def _stability_reasons(comparison: Comparison) -> list[str]:
+def _stability_reasons(comparison: Comparison) -> list[Note]:
     reported = {name: sentence(workload.steadiness) for name, workload in comparison.workloads.items()}
-    return [f"{name}: {steady}." for name, steady in reported.items() if steady]
+    return [
+        Note(code=Code.STABILITY, text=f"{name}: {steady}.", workload=name)
+        for name, steady in reported.items()
+        if steady
+    ]
 
 
 def _ordered(found: Sequence[str], declared: Iterable[str]) -> list[str]:
@@ -189,10 +205,19 @@ def _identity(frame: pd.DataFrame, sweep: SweepSummary, variants: Sequence[str])
         complete=answered >= planned and not sweep.failed_variants,
         cells_answered=answered,
         cells_planned=planned,
+        cells_pending=_cells_pending(frame, planned, sweep, dict.fromkeys([*sweep.variants, *variants])),
         planned_known=bool(sweep.planned_cells),
         variants=tuple(_ordered(variants, sweep.variants)),
         failed_variants=sweep.failed_variants,
     )
+
+
+def _cells_pending(frame: pd.DataFrame, planned: int, sweep: SweepSummary, variants: dict[str, None]) -> dict[str, int]:
+    """Cells that may still be answered, by variant: without a record, of variants that have not failed."""
+    recorded = frame["variant"].value_counts()
+    each = planned // len(variants)
+    pending = {name: each - int(recorded.get(name, 0)) for name in variants if name not in sweep.failed_variants}
+    return {name: cells for name, cells in pending.items() if cells > 0}
 
 
 def _cells_requested(frame: pd.DataFrame) -> int:

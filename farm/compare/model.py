@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue
 
+from farm.compare.codes import Code
 from farm.stats.intervals import Interval
 
 
@@ -34,6 +35,15 @@ class Value(BaseModel):
     """Cannot be changed, and holds nothing that is not declared."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class Note(Value):
+    """A sentence for readers, and for programs its code and what it is about."""
+
+    code: Code
+    text: str
+    workload: str | None = None
+    variant: str | None = None
 
 
 class Estimate(Value):
@@ -268,6 +278,7 @@ class SweepIdentity(Value):
     complete: bool
     cells_answered: int
     cells_planned: int
+    cells_pending: dict[str, int]
     planned_known: bool
     variants: tuple[str, ...]
     failed_variants: dict[str, str]
@@ -311,6 +322,32 @@ class PublishedFigure(Value):
     published: float
 
 
+Action = Literal["deploy", "keep", "undecided"]
+
+
+class WorkloadDecision(Value):
+    """What follows from one workload.
+
+    `variant` is what to run: the baseline unless the action is `deploy`. `candidate` is what the rule picks of these
+    records, were they real and all there. `decides` says whether the sweep's decision hears this workload.
+    """
+
+    action: Action
+    variant: str
+    candidate: str | None
+    decides: bool
+    reasons: tuple[Code, ...]
+
+
+class Decision(Value):
+    """What follows from the sweep: `deploy` only where all workloads that decide say so of one variant."""
+
+    action: Action
+    variant: str
+    reasons: tuple[Code, ...]
+    workloads: dict[str, WorkloadDecision]
+
+
 class Comparison(Value):
     """What `farm.compare.compare` says of a sweep."""
 
@@ -321,7 +358,8 @@ class Comparison(Value):
     workloads: dict[str, WorkloadComparison]
     start_up: tuple[StartUpCost, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    advice: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    decision: Decision | None = None
+    advice: tuple[Note, ...] = ()
+    why: tuple[Note, ...] = ()
+    warnings: tuple[Note, ...] = ()
     published: tuple[PublishedFigure, ...] | None = None

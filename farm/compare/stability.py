@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from farm.compare.advice import MIN_ITEMS
+from farm.compare.decision import MIN_ITEMS
 from farm.compare.metrics import WorkloadTable
 from farm.compare.model import EngineDrift, NodeShift, Stability
 from farm.stats.intervals import FloatArray

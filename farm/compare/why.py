@@ -4,37 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farm.compare.advice import against_baseline, choice, decisive
-from farm.compare.model import Comparison, Contrast, Estimate, Gap, RoundCost, VariantFigures
+from farm.compare.codes import Code
+from farm.compare.decision import against_baseline, picked_or_nearest
+from farm.compare.model import Comparison, Contrast, Estimate, Gap, Note, RoundCost, VariantFigures
 from farm.compare.words import count, number, percent, ratio
 from farm.stats.family import Features, without
 
 
-def reasons(comparison: Comparison) -> list[str]:
-    """Why the variant that the advice is about is as fast as it is, and no faster."""
+def reasons(comparison: Comparison) -> list[Note]:
+    """Why the variant that the decision is about is as fast as it is, and no faster."""
     variant = focus(comparison)
-    out: list[str] = []
+    out: list[Note] = []
     if variant is None:
         return out
     for name, workload in comparison.workloads.items():
         for contrast in against_baseline(comparison, name):
             if contrast.variant == variant:
-                out += _speed_reason(name, contrast)
-                out += _break_even(name, workload.variants[variant])
-                out += _latency_reason(name, contrast)
-                out += _energy_reason(name, workload.variants, contrast)
-    out += [gap.text for gap in comparison.gaps if gap.variant == variant]
-    out += [line for name in decisive(comparison) for line in _start_up_reasons(comparison, name)]
+                for code, texts in (
+                    (Code.SPEED_PARTS, _speed_reason(name, contrast)),
+                    (Code.BREAK_EVEN, _break_even(name, workload.variants[variant])),
+                    (Code.LATENCY_PARTS, _latency_reason(name, contrast)),
+                    (Code.ENERGY, _energy_reason(name, workload.variants, contrast)),
+                ):
+                    out += [Note(code=code, text=text, workload=name, variant=variant) for text in texts]
+    out += [
+        Note(code=Code.WORKLOAD_GAP, text=gap.text, variant=variant)
+        for gap in comparison.gaps
+        if gap.variant == variant
+    ]
+    for name in _deciding(comparison):
+        out += [Note(code=Code.START_UP, text=text, workload=name) for text in _start_up_reasons(comparison, name)]
     return out
 
 
 def focus(comparison: Comparison) -> str | None:
-    """The variant to explain: the one chosen, else the one of lowest mean latency on the workload that decides."""
-    for name in decisive(comparison):
-        contrasts = against_baseline(comparison, name)
-        if contrasts:
-            return choice(comparison, name) or str(contrasts[0].variant)
+    """The variant to explain: the one picked, else the one of lowest mean latency on the workload that decides."""
+    for name in _deciding(comparison):
+        if (picked := picked_or_nearest(comparison, name)) is not None:
+            return picked
     return None
+
+
+def _deciding(comparison: Comparison) -> list[str]:
+    decided = comparison.decision.workloads if comparison.decision else {}
+    return [name for name, one in decided.items() if one.decides]
 
 
 def _speed_reason(name: str, contrast: Contrast) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from farm.compare.model import Comparison, Contrast, VariantFigures
+from farm.compare.model import Comparison, Contrast, Note, VariantFigures
 from farm.compare.words import change_parts, number, p_value, points, ratio_parts, signed
 from farm.report.columns import VARIANT_COLUMNS
 
@@ -30,6 +30,11 @@ def mark(comparison: Comparison) -> str:
     sweep = comparison.sweep
     marks = [sweep.label.upper()] if sweep.label else []
     return " | ".join(marks if sweep.complete else [*marks, "PARTIAL"])
+
+
+def texts(notes: Iterable[Note]) -> list[str]:
+    """The sentences of advice, reasons or warnings."""
+    return [note.text for note in notes]
 
 
 def workload_title(comparison: Comparison, name: str) -> str:

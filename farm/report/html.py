@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from farm.compare.advice import against_baseline, choice
+from farm.compare.decision import against_baseline, picked_or_nearest
 from farm.compare.metrics import checked
 from farm.compare.model import (
     Comparison,
@@ -66,13 +66,13 @@ def render(
     title = cells.header(comparison)
     names = list(comparison.workloads)
     body = [f"<h1>{for_html(title)}</h1>", _contents(comparison)]
-    body.append(_section("What to do", comparison.advice, "do", "do"))
+    body.append(_section("What to do", cells.texts(comparison.advice), "do", "do"))
     body += [_in_short(comparison, name) for name in names]
     body.append('<h2 class="page" id="figures">All variants</h2>')
     body += [_first_table(comparison, name) for name in names]
     body += [
-        _section("Why", comparison.why, anchor="why"),
-        _section("Warnings", comparison.warnings, anchor="warnings"),
+        _section("Why", cells.texts(comparison.why), anchor="why"),
+        _section("Warnings", cells.texts(comparison.warnings), anchor="warnings"),
         _published(comparison),
     ]
     for index, name in enumerate(names):
@@ -109,7 +109,11 @@ def _texts_of(records: pd.DataFrame) -> flips.Texts:
 
 def _contents(comparison: Comparison) -> str:
     links = [("do", "What to do"), ("figures", "All variants"), ("why", "Why"), ("warnings", "Warnings")]
-    answered = {"do": comparison.advice, "why": comparison.why, "warnings": comparison.warnings}
+    answered = {
+        "do": comparison.advice,
+        "why": comparison.why,
+        "warnings": comparison.warnings,
+    }
     links = [(anchor, name) for anchor, name in links if answered.get(anchor, True)]
     links += [(f"workload-{index}", f"{name} in full") for index, name in enumerate(comparison.workloads)]
     return "<nav>" + "".join(f'<a href="#{anchor}">{for_html(name)}</a>' for anchor, name in links) + "</nav>"
@@ -132,7 +136,7 @@ def _cards(comparison: Comparison, name: str) -> str:
     contrasts = against_baseline(comparison, name)
     if not contrasts:
         return ""
-    chosen = choice(comparison, name) or contrasts[0].variant
+    chosen = picked_or_nearest(comparison, name)
     found = next(one for one in contrasts if one.variant == chosen)
     cards = [("decode throughput", *ratio_parts(found.throughput_ratio))]
     cards.append(("mean latency", *change_parts(found.mean_latency_change)))

@@ -27,9 +27,9 @@ def render(comparison: Comparison) -> str:
         heads = ("workload", "variant", "figure", "measured", "published")
         parts.append(_table(heads, [[for_markdown(cell) for cell in row] for row in cells.published_rows(comparison)]))
     for title, lines in (
-        ("What to do", comparison.advice),
-        ("Why", comparison.why),
-        ("Warnings", comparison.warnings),
+        ("What to do", cells.texts(comparison.advice)),
+        ("Why", cells.texts(comparison.why)),
+        ("Warnings", cells.texts(comparison.warnings)),
     ):
         if lines:
             parts += [f"## {title}", _list(lines)]

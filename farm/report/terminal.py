@@ -37,9 +37,9 @@ def render(comparison: Comparison, console: Console) -> None:
     if comparison.published:
         console.print()
         console.print(_published(comparison))
-    for title, lines in (("What to do", comparison.advice), ("Why", comparison.why)):
+    for title, lines in (("What to do", cells.texts(comparison.advice)), ("Why", cells.texts(comparison.why))):
         _section(console, title, lines, "bold" if title == "What to do" else "")
-    _section(console, "Warnings", comparison.warnings, "")
+    _section(console, "Warnings", cells.texts(comparison.warnings), "")
 
 
 def _text(content: str, style: str = "") -> Text:

@@ -47,12 +47,7 @@ def load_sweep(
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    try:
-        raw = yaml.load(text, _OneOfEachKey)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise InputError(f"{path}: is nested too deeply to be a sweep") from error
+    raw = _parsed(text, str(path))
     if not isinstance(raw, dict):
         raise InputError(f"{path}: a sweep is a mapping with at least name, model, variants and workloads")
     for override in overrides or []:
@@ -70,15 +65,22 @@ def load_sweep(
     return sweep.model_copy(update={"workloads": workloads})
 
 
+def _parsed(text: str, where: str) -> Any:
+    """YAML of a file or of an override, by the same rules."""
+    try:
+        return yaml.load(text, _OneOfEachKey)  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise InputError(f"{where}: is not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise InputError(f"{where}: is nested too deeply to be a sweep") from error
+
+
 def _override(raw: dict[Any, Any], override: str) -> None:
     dotted, separator, text = override.partition("=")
     keys = dotted.split(".")
     if not separator or not all(keys):
         raise InputError(f"--set {override}: write it as dotted.key=value, for example engine.concurrency=2")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"--set {override}: the value is not valid YAML") from error
+    value = _parsed(text, f"--set {dotted}")
     location: Any = raw
     for depth, key in enumerate(keys):
         here = ".".join(keys[:depth]) or "the sweep"

@@ -47,7 +47,7 @@ def test_a_slow_spark_shows_in_records_warning_and_comparison(results):
     assert records[["temperature_c", "throttled_s"]].isna().all(axis=None)
 
     reported = compare(results)
-    warned = [warning for warning in reported["warnings"] if "slow state of the GPU of two" in warning]
+    warned = [note["text"] for note in reported["warnings"] if note["code"] == "slow-state"]
     assert len(warned) == 1
     assert f"{int(slow.sum())} answers" in warned[0]
     figures = reported["workloads"]["synthetic"]["variants"]

@@ -1,0 +1,175 @@
+"""What to do, by rule, from intervals, tests and verdicts; `advice` puts it into words.
+
+A variant qualifies when its accuracy is shown equivalent, better, or not worse by the margin, on every graded
+workload. Of those that qualify and are shown to be faster than the baseline, the one of lowest mean latency is
+deployed. Where none is, the baseline is kept. Everything else is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from farm.compare.codes import Code
+from farm.compare.model import (
+    AccuracyContrast,
+    Comparison,
+    Contrast,
+    Decision,
+    LatencyContrast,
+    SweepIdentity,
+    WorkloadDecision,
+)
+from farm.compare.words import excludes
+
+MIN_ITEMS: Final = 8
+"""Fewer items cannot stand for a workload, and the coverage of their intervals has not been measured."""
+SURE_P: Final = 0.05
+_OPEN: Final = frozenset({Code.LABELLED, Code.PARTIAL, Code.NOTHING_PAIRED, Code.FEW_ITEMS})
+"""Reasons with which nothing is decided."""
+_ACCURACY: Final = {
+    "equivalent": Code.ACCURACY_EQUIVALENT,
+    "better": Code.ACCURACY_BETTER,
+    "worse": Code.ACCURACY_WORSE,
+    "inconclusive": Code.ACCURACY_NOT_WORSE,
+}
+
+
+def decide(comparison: Comparison) -> Decision:
+    """The decision on a sweep and on each of its workloads."""
+    names = _deciding(comparison)
+    found = {name: _of_workload(comparison, name, name in names) for name in comparison.workloads}
+    base = comparison.baseline
+    heard = [found[name] for name in names]
+    open_ = tuple(dict.fromkeys(code for one in heard for code in one.reasons if code in _OPEN))
+    if len({one.candidate for one in heard}) != 1:
+        reason = Code.WORKLOADS_DISAGREE if heard else Code.NOTHING_PAIRED
+        return Decision(action="undecided", variant=base, reasons=(*open_, reason), workloads=found)
+    reasons = tuple(dict.fromkeys(code for one in heard for code in one.reasons))
+    if open_:
+        return Decision(action="undecided", variant=base, reasons=reasons, workloads=found)
+    return Decision(action=heard[0].action, variant=heard[0].variant, reasons=reasons, workloads=found)
+
+
+def against_baseline(comparison: Comparison, workload: str) -> list[Contrast]:
+    """The contrasts against the baseline, the lowest mean latency first."""
+    contrasts = comparison.workloads[workload].contrasts
+    own = [c for c in contrasts if c.against == comparison.baseline]
+    known = [c for c in own if c.mean_latency_change.value is not None]
+    return sorted(known, key=lambda c: c.mean_latency_change.value or 0.0)
+
+
+def picked_or_nearest(comparison: Comparison, workload: str) -> str | None:
+    """The variant that a workload's figures are about: the rule's, or where that is the baseline, the next best."""
+    decided = comparison.decision.workloads.get(workload) if comparison.decision else None
+    if decided and decided.candidate not in (None, comparison.baseline):
+        return decided.candidate
+    return next((contrast.variant for contrast in against_baseline(comparison, workload)), None)
+
+
+def faster_ones(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Those shown to be faster, in the same order."""
+    return [contrast for contrast in contrasts if _shown_faster(contrast)]
+
+
+def verdicts(comparison: Comparison, variant: str) -> dict[str, AccuracyContrast]:
+    """A variant's accuracy against the baseline, by workload."""
+    return {
+        name: c.accuracy
+        for name, one in comparison.workloads.items()
+        for c in one.contrasts
+        if c.variant == variant and c.against == comparison.baseline and c.accuracy
+    }
+
+
+def holds(found: AccuracyContrast) -> bool:
+    """Equivalent, better, or inconclusive only because it may be better: shown not to be worse by the margin."""
+    if found.verdict == "inconclusive":
+        return found.not_worse_p is not None and found.not_worse_p <= SURE_P
+    return found.verdict in ("equivalent", "better")
+
+
+def told_apart(two: LatencyContrast | None, chosen: str, baseline: str) -> bool:
+    """False where the chosen variant's mean latency may be that of the second as well."""
+    if two is None or two.variant != chosen or two.against == baseline:
+        return True
+    return excludes(two.mean_latency_change.ci, 0)
+
+
+def _deciding(comparison: Comparison) -> list[str]:
+    """The workloads that decide: those with graded answers, else all that have contrasts."""
+    workloads = comparison.workloads
+    with_pairs = [name for name, one in workloads.items() if any(c.pairs for c in one.contrasts)]
+    graded = [name for name in with_pairs if any(c.accuracy for c in workloads[name].contrasts)]
+    return graded or with_pairs
+
+
+def _of_workload(comparison: Comparison, workload: str, decides: bool) -> WorkloadDecision:
+    base = comparison.baseline
+    candidate, reasons = _by_rule(comparison, workload)
+    open_ = [code for code in reasons if code in _OPEN] + _obstacles(comparison.sweep, candidate, base)
+    return WorkloadDecision(
+        action="undecided" if open_ else "keep" if candidate == base else "deploy",
+        variant=base if open_ or candidate is None else candidate,
+        candidate=candidate,
+        decides=decides,
+        reasons=tuple(dict.fromkeys([*open_, *reasons])),
+    )
+
+
+def _obstacles(sweep: SweepIdentity, candidate: str | None, baseline: str) -> list[Code]:
+    """What keeps a decision open whatever the figures say: a label, or cells yet to be answered.
+
+    Whoever keeps the baseline has to wait for all variants, whoever deploys one for that and the baseline.
+    """
+    awaited = {candidate, baseline} if candidate not in (None, baseline) else set(sweep.cells_pending)
+    pending = bool(awaited.intersection(sweep.cells_pending))
+    return [Code.LABELLED] * bool(sweep.label) + [Code.PARTIAL] * pending
+
+
+def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Code]]:
+    """What the rule picks, or None where it cannot; and its reasons."""
+    contrasts = against_baseline(comparison, workload)
+    enough = [c for c in contrasts if c.pairs >= MIN_ITEMS]
+    if not enough:
+        return None, [Code.FEW_ITEMS if contrasts else Code.NOTHING_PAIRED]
+    faster = faster_ones(enough)
+    if not faster:
+        return comparison.baseline, [Code.NONE_FASTER]
+    chosen = next((c for c in faster if all(map(holds, verdicts(comparison, c.variant).values()))), None)
+    if chosen is None:
+        return comparison.baseline, _accuracy_reasons(comparison, faster[0])
+    reasons = [Code.SHOWN_FASTER, *_accuracy_reasons(comparison, chosen)]
+    if not excludes(chosen.mean_latency_change.ci, 0):
+        reasons.append(Code.LATENCY_GAIN_UNSURE)
+    if not told_apart(comparison.workloads[workload].fastest_two, chosen.variant, comparison.baseline):
+        reasons.append(Code.SECOND_NOT_TOLD_APART)
+    if chosen is not faster[0]:
+        reasons.append(Code.FASTER_ONE_HELD_BACK)
+    return chosen.variant, reasons
+
+
+def _accuracy_reasons(comparison: Comparison, contrast: Contrast) -> list[Code]:
+    found = verdicts(comparison, contrast.variant).values()
+    codes = [
+        _ACCURACY[one.verdict] if holds(one) or one.verdict == "worse" else Code.ACCURACY_NOT_SHOWN for one in found
+    ]
+    return list(dict.fromkeys(codes)) or [Code.ACCURACY_NOT_MEASURED]
+
+
+def _shown_faster(contrast: Contrast) -> bool:
+    """Higher decode throughput beyond interval and Holm's correction, and lower mean latency as far as is known.
+
+    Output lengths scatter much more than time per token, so throughput is what a sweep of ordinary size can prove.
+    """
+    latency, speed = contrast.mean_latency_change, contrast.throughput_ratio
+    p = contrast.throughput_p_holm
+    return bool(
+        latency.value is not None
+        and latency.value < 0
+        and speed.value is not None
+        and speed.value > 1
+        and excludes(speed.ci, 1)
+        and p is not None
+        and p <= SURE_P
+    )
