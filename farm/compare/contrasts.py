@@ -32,12 +32,12 @@ from farm.compare.model import (
     finite,
 )
 from farm.compare.sample import WorkloadSample, interval, item_variance
-from farm.compare.starts import Part, effect_scatter, pair_scatter, per_request_scatter
+from farm.compare.starts import Assumption, Part, effect_scatter, pair_scatter, per_request_scatter
 from farm.stats import accuracy as paired_accuracy
 from farm.stats.accuracy import Outcomes, compare_accuracy
 from farm.stats.explain import Means, latency_parts, speed_parts
 from farm.stats.family import Effect, Pair, holm
-from farm.stats.intervals import FloatArray, Interval, Statistic, log_p_value, point
+from farm.stats.intervals import FloatArray, Interval, Scatter, Statistic, log_p_value, point
 
 
 def contrast(
@@ -75,7 +75,7 @@ def contrast(
         nodes_bounded=starts is None or starts.nodes_bounded,
         throughput_ratio=estimate(interval(sample, speed, data.items, starts)),
         throughput_p=finite(log_p_value(sample.resampled, speed, data.items, starts)),
-        gain_p=finite(log_p_value(sample.resampled, speed, data.items, starts, null=1 + min_gain)),
+        gain_p=finite(_gain_p(sample, speed, data.items, starts, min_gain)),
         mean_latency_change=_change(latency_ratio),
         ttft_change=_change(interval(sample, _quotient(TTFT_S, block, block + 1), data.items)),
         completion_tokens_change=_change(interval(sample, _quotient(COMPLETION_TOKENS, block, block + 1), data.items)),
@@ -91,6 +91,27 @@ def contrast(
         ),
         accuracy=_accuracy(data, margin_pp, questions),
     )
+
+
+def with_twins(sample: WorkloadSample, twins: Sequence[Pair]) -> Assumption:
+    """What is assumed of starts, with what the arms of one baseline differ by taken in: their true ratio is 1."""
+    assumption = sample.assumption
+    for pair in twins:
+        block = sample.pair_block(pair)
+        speed = _quotient(TPOT_S, block + 1, block)
+        ratio, items = point(sample.resampled, speed), item_variance(sample, speed)
+        starts = pair_scatter(sample.paired[pair], items, assumption.value)
+        if starts is not None and starts.shared_nodes and starts.error is None and ratio > 0:
+            variance = (math.log(ratio) ** 2 - items) / starts.leverage
+            assumption = Assumption(assumption.value.observed(variance, 1.0), "baseline-arms")
+    return assumption
+
+
+def _gain_p(sample: WorkloadSample, speed: Statistic, items: int, starts: Scatter | None, min_gain: float) -> float:
+    """Of "the gain is the minimum or less", so that 5 % is where the 95 % interval ends."""
+    least = 1 + min_gain
+    p = log_p_value(sample.resampled, speed, items, starts, null=least)
+    return p if not math.isfinite(p) or point(sample.resampled, speed) > least else 1.0
 
 
 def _change(ratio: Interval) -> Estimate:
@@ -238,10 +259,22 @@ def with_holm(
     raw = [one.throughput_p for one in contrasts] + [one.throughput_p for one in effects]
     speed = [finite(p) for p in holm([math.nan if p is None else p for p in raw])]
     graded = holm([_mid_p(one.accuracy) for one in contrasts])
+    # A decision looks at the variants against the baseline, and so often.
+    tried = ["baseline" in one.kinds for one in contrasts]
+    gain = _holm_of([one.gain_p for one in contrasts], tried)
+    not_worse = _holm_of([one.accuracy.not_worse_p if one.accuracy else None for one in contrasts], tried)
     return (
         tuple(
-            one.model_copy(update={"throughput_p_holm": p, "accuracy": _corrected(one.accuracy, mid_p)})
-            for one, p, mid_p in zip(contrasts, speed[: len(contrasts)], graded, strict=True)
+            one.model_copy(
+                update={
+                    "throughput_p_holm": p,
+                    "gain_p_holm": least,
+                    "accuracy": _corrected(one.accuracy, mid_p, not_lost),
+                }
+            )
+            for one, p, mid_p, least, not_lost in zip(
+                contrasts, speed[: len(contrasts)], graded, gain, not_worse, strict=True
+            )
         ),
         tuple(
             one.model_copy(update={"throughput_p_holm": p})
@@ -250,13 +283,19 @@ def with_holm(
     )
 
 
+def _holm_of(p_values: Sequence[float | None], tried: Sequence[bool]) -> list[float | None]:
+    """Corrected over those that were tried; the others have none."""
+    family = [math.nan if p is None or not there else p for p, there in zip(p_values, tried, strict=True)]
+    return [finite(p) for p in holm(family)]
+
+
 def _mid_p(accuracy: AccuracyContrast | None) -> float:
     """Undefined p-values take no part in a correction."""
     return math.nan if accuracy is None or accuracy.mcnemar_mid_p is None else accuracy.mcnemar_mid_p
 
 
-def _corrected(accuracy: AccuracyContrast | None, p: float) -> AccuracyContrast | None:
-    return accuracy and accuracy.model_copy(update={"mcnemar_mid_p_holm": finite(p)})
+def _corrected(accuracy: AccuracyContrast | None, p: float, not_worse_p: float | None) -> AccuracyContrast | None:
+    return accuracy and accuracy.model_copy(update={"mcnemar_mid_p_holm": finite(p), "not_worse_p_holm": not_worse_p})
 
 
 def head_to_head(sample: WorkloadSample, variant: str, against: str) -> LatencyContrast:

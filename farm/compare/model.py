@@ -175,6 +175,7 @@ class AccuracyContrast(Value):
     repeats_needed: int | None
     verdict: Literal["equivalent", "better", "worse", "inconclusive"]
     mcnemar_mid_p_holm: Known = None
+    not_worse_p_holm: Known = None
 
 
 class LatencyContrast(Value):
@@ -212,6 +213,7 @@ class Contrast(Value):
     mean_completion_tokens: tuple[Known, Known]
     accuracy: AccuracyContrast | None
     throughput_p_holm: Known = None
+    gain_p_holm: Known = None
 
 
 class EffectEstimate(Value):
@@ -261,7 +263,9 @@ class WorkloadComparison(Value):
     title: str
     sampling: dict[str, JsonValue]
     items: int
+    questions_known: int | None
     steadiness: Stability
+    assumed_scatter: AssumedScatter
 
     def contrast(self, variant: str, against: str) -> Contrast | None:
         """The contrast of two variants, where they were paired."""
@@ -282,6 +286,14 @@ class SweepIdentity(Value):
     planned_known: bool
     variants: tuple[str, ...]
     failed_variants: dict[str, str]
+
+
+class AssumedScatter(Value):
+    """How far starts and nodes of one variant are taken to scatter where too few were seen: standard deviations."""
+
+    start_percent: float
+    node_percent: float | None
+    source: Literal["default", "stated", "baseline-arms"]
 
 
 class StartUpCost(Value):
@@ -346,6 +358,7 @@ class Decision(Value):
     variant: str
     reasons: tuple[Code, ...]
     workloads: dict[str, WorkloadDecision]
+    variants_tried: int = 0
 
 
 class Comparison(Value):
@@ -355,6 +368,7 @@ class Comparison(Value):
     slow_records: Literal["include", "exclude"]
     baseline: str
     margin_pp: float
+    min_gain: float
     workloads: dict[str, WorkloadComparison]
     start_up: tuple[StartUpCost, ...] = ()
     gaps: tuple[Gap, ...] = ()

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import pandas as pd
 
+from farm.compare.advice import starts_assumed
 from farm.compare.codes import Code
 from farm.compare.decision import MIN_ITEMS
 from farm.compare.metrics import WorkloadTable
@@ -153,7 +154,7 @@ def _starts(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[No
             )
             yield Note(code=Code.STARTS_DIFFER, text=text, variant=contrast.variant)
     if len(single) == len(sample.variants):
-        text = "each variant was started once: intervals hold the items' variation, not that of one start to the next."
+        text = f"each variant was started once. {starts_assumed(workload)}"
         yield Note(code=Code.ONE_START, text=text)
 
 

@@ -85,6 +85,7 @@ class SweepSummary(Told):
     device: str | None = None
     baseline: str | None = None
     margin_pp: float | None = None
+    min_gain: float | None = None
     variants: tuple[str, ...] = ()
     workloads: dict[str, WorkloadSummary] = Field(default_factory=dict)
     planned_cells: int | None = None

@@ -43,6 +43,8 @@ class Scatter(NamedTuple):
     error: float | None  # of the log figure as a whole, where the starts are many enough to speak for themselves
     starts: int  # of the side that has fewer
     source: Literal["measured", "assumed", "both"]
+    leverage: float  # what a variance of 1 of each side's starts adds to the variance of the figure
+    shared_nodes: bool
     nodes_bounded: bool  # what a node is cancels, is measured, or a bound for it is given
 
     @property

@@ -81,19 +81,21 @@ def scatter(
     fewest = float(found.freedom.min())
     starts = min(int(np.unique(side.starts[side.starts >= 0]).size) for side in sides)
     if fewest >= MANY:
-        return _measured(found, item_variance, starts)
+        return _measured(found, item_variance, starts, shared_nodes)
     leverage = float(found.leverage.sum())
     if shared_nodes:
         moderated = assumed.observed(found.together / leverage, fewest)
         source: Literal["assumed", "both"] = "both" if fewest else "assumed"
-        return Scatter(math.sqrt(leverage) * moderated.start, moderated.freedom, None, starts, source, True)
+        added = math.sqrt(leverage) * moderated.start
+        return Scatter(added, moderated.freedom, None, starts, source, leverage, True, True)
     least = leverage * (assumed.start**2 + (assumed.node or 0.0) ** 2)
     if found.freedom.any():
-        measured = _measured(_lent(found), item_variance, starts)
+        measured = _measured(_lent(found), item_variance, starts, False)
         if measured.deviation**2 > least:
             return measured
-        return Scatter(math.sqrt(least), measured.freedom, None, starts, "both", True)
-    return Scatter(math.sqrt(least), assumed.freedom, None, starts, "assumed", assumed.node is not None)
+        return Scatter(math.sqrt(least), measured.freedom, None, starts, "both", leverage, False, True)
+    bounded = assumed.node is not None
+    return Scatter(math.sqrt(least), assumed.freedom, None, starts, "assumed", leverage, False, bounded)
 
 
 def _moments(items: IntArray, influence: FloatArray, sides: Sequence[Side]) -> _Moments:
@@ -151,7 +153,7 @@ def _excess(items: IntArray, influence: FloatArray, side: Side, weight: FloatArr
     return float(np.sum((total - weight * total.sum()) ** 2)) - squares * count / max(count - 1, 1)
 
 
-def _measured(found: _Moments, item_variance: float, starts: int) -> Scatter:
+def _measured(found: _Moments, item_variance: float, starts: int, shared_nodes: bool) -> Scatter:
     """Starts that speak for themselves.
 
     Two crossed sides can show less together than alone; then three quarters of the larger and one of the smaller count,
@@ -163,7 +165,8 @@ def _measured(found: _Moments, item_variance: float, starts: int) -> Scatter:
     doubt = float(scaled @ found.alike @ scaled)
     freedom = float(alone.sum()) ** 2 / doubt if doubt > 0 else float(found.freedom.min())
     deviation = math.sqrt(max(variance - item_variance, 0.0))
-    return Scatter(deviation, freedom, math.sqrt(variance), starts, "measured", True)
+    leverage = float(found.leverage.sum())
+    return Scatter(deviation, freedom, math.sqrt(variance), starts, "measured", leverage, shared_nodes, True)
 
 
 def _lent(found: _Moments) -> _Moments:
