@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -93,7 +93,8 @@ def compare(
     names = _ordered(list(frame["workload"].unique()), sweep.workloads)
     made_of = family.features(variants, base, sweep.parts, sweep.with_own_settings)
     tables = {name: workload_table(frame, name) for name in names}
-    samples = {name: _sample(table, variants, made_of, base, analysis.scatter) for name, table in tables.items()}
+    twins = sweep.twins_of(base)
+    samples = {name: _sample(table, variants, made_of, base, twins, analysis.scatter) for name, table in tables.items()}
     if not any(data.items for sample in samples.values() for data in sample.paired.values()):
         raise InputError(f"No item was answered under {base} and another variant: there are no pairs to compare.")
     figures = Comparison(
@@ -171,13 +172,18 @@ def _baseline(name: str | None, variants: Sequence[str]) -> str:
 
 
 def _sample(
-    table: WorkloadTable, variants: Sequence[str], made_of: family.Features, base: str, assumption: Assumption
+    table: WorkloadTable,
+    variants: Sequence[str],
+    made_of: family.Features,
+    base: str,
+    twins: Collection[str],
+    assumption: Assumption,
 ) -> WorkloadSample:
     here = [variant for variant in variants if variant in table.variants]
     pairs = family.pairs(_only(made_of, here), base) if base in here else []
     sample = sample_workload(table, here, pairs, assumption)
-    twins = [pair for pair in pairs if pair.against == base and made_of[pair.variant] == made_of[base]]
-    return replace(sample, assumption=with_twins(sample, twins))
+    arms = [pair for pair in pairs if pair.against == base and pair.variant in twins]
+    return replace(sample, assumption=with_twins(sample, arms))
 
 
 def _only(made_of: family.Features, variants: Iterable[str]) -> family.Features:

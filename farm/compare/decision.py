@@ -151,9 +151,9 @@ def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Co
         return None, [Code.FEW_ITEMS if contrasts else Code.NOTHING_PAIRED]
     faster = faster_ones(enough)
     if not faster:
-        if any(_shown_faster(c) for c in enough):
+        gains = [c for c in enough if _faster_at_all(c)]
+        if any(not c.nodes_bounded for c in gains):
             return None, [Code.NODES_UNBOUNDED]
-        gains = any(_faster_at_all(c) for c in enough)
         return comparison.baseline, [Code.GAIN_BELOW_MINIMUM if gains else Code.NONE_FASTER]
     chosen = next((c for c in faster if all(map(holds, verdicts(comparison, c.variant).values()))), None)
     if chosen is None:

@@ -104,6 +104,11 @@ class SweepSummary(Told):
         """The variants that have arguments or environment beside their optimisations."""
         return [one.name for one in self.resolved.variants if one.args or one.env]
 
+    def twins_of(self, baseline: str) -> list[str]:
+        """Variants that are the baseline under another name: the same optimisations, arguments and environment."""
+        made = {one.name: (set(one.parts or ()), one.args, one.env) for one in self.resolved.variants}
+        return [name for name, own in made.items() if name != baseline and own == made.get(baseline)]
+
 
 class StartTimes(Told):
     """Where the time of an engine's start went."""

@@ -18,6 +18,8 @@ from farm.stats.accuracy import (
     compare_accuracy,
     difference_interval,
     margin_bounds,
+    questions_needed,
+    repeats_needed,
     sign_flip_p,
     single,
     verdict,
@@ -151,3 +153,35 @@ def test_interval_holds_the_difference_and_stays_on_the_scale_when_few_flip(tabl
 )
 def test_verdict(difference, mid_p, tost_p, expected):
     assert verdict(difference, mid_p, tost_p) == expected
+
+
+def test_repeats_that_always_agree_are_worth_one_answer():
+    table = (1264, 14, 13, 28)
+    same = Paired(difference(*table), 8 * 1319, 8 * 27)
+    assert same.design_effect == pytest.approx(8)
+    assert margin_bounds(same, 0.01) == pytest.approx(margin_bounds(once(*table), 0.01))
+    assert difference_interval(same) == pytest.approx(difference_interval(once(*table)))
+
+
+def test_repeats_that_do_not_agree_are_worth_more():
+    """300 questions, 8 times: the interval is that of question means and not of whole flips."""
+    rng = np.random.default_rng(3)
+    rate = np.where(np.arange(300) < 150, 0.5, 1.0)[:, None]
+    variant, against = (rng.random((300, 8)) < rate for _ in range(2))
+    table = [int(np.sum(one & two)) for one in (variant, ~variant) for two in (against, ~against)]
+    outcomes = Outcomes(both=table[0], only_variant=table[1], only_against=table[2], neither=table[3])
+    found = compare_accuracy(variant.mean(1), against.mean(1), outcomes, 0.01, available=1319)
+    # The variance of a difference of two means of 8 is 2/32 on 150 of 300 questions.
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(150 * 2 / 32) / 300, rel=0.15)
+    assert found.mid_p > 0.05
+
+
+def test_questions_and_repeats_needed():
+    published = once(1264, 14, 13, 28)
+    assert questions_needed(published, 0.01) == pytest.approx(1754, abs=1)
+    assert questions_needed(published, 0.005) == pytest.approx(4 * 1754, abs=4)
+    assert repeats_needed(published, 0.01, 1319) == 2
+    assert repeats_needed(published, 0.005, 1319) == 6
+    assert questions_needed(once(97, 0, 0, 3), 0.01) == pytest.approx(8.5638 * 3 / 100 / 0.01**2, abs=1)
+    # Where the questions differ as wholes, repeats do not help.
+    assert repeats_needed(Paired(difference(1264, 14, 13, 28), 8 * 1319, 8 * 27), 0.01, 1319) is None
