@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from farm.errors import InputError
@@ -99,7 +100,9 @@ def checked(records: pd.DataFrame, *, may_be_empty: bool = False) -> pd.DataFram
     if keys.isna().to_numpy().any():
         raise InputError("Some records name no variant, workload, item_id or repeat; every record needs all four.")
     frame = keys.assign(variant=keys["variant"].astype(str), workload=keys["workload"].astype(str))
-    frame = frame.assign(item_id=keys["item_id"].astype(str), repeat=keys["repeat"].astype(np.int64))
+    repeat = _numbers(records, "repeat")
+    _refuse(records, (repeat % 1 != 0).to_numpy(), "repeat", repeat, "a repeat is a whole number")
+    frame = frame.assign(item_id=keys["item_id"].astype(str), repeat=repeat.astype(np.int64))
     for name in _OPTIONAL_TEXT:
         frame[name] = records[name] if name in records.columns else None
     for name in ("completion_tokens", "ttft_s", "latency_s"):
@@ -120,6 +123,9 @@ def checked(records: pd.DataFrame, *, may_be_empty: bool = False) -> pd.DataFram
 
 
 def _numbers(records: pd.DataFrame, name: str) -> pd.Series[float]:
+    text = [] if pd.api.types.is_numeric_dtype(records[name]) else [v for v in records[name] if isinstance(v, str)]
+    if text:
+        raise InputError(f"The column {name} holds text, {text[0]!r:.40} for one; it needs numbers.")
     try:
         return pd.to_numeric(records[name]).astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -144,7 +150,22 @@ def _refuse_duplicates(frame: pd.DataFrame) -> None:
         )
 
 
+_COUNTS: Final = ("verify_rounds", "draft_tokens_proposed", "draft_tokens_accepted", "cached_tokens")
+
+
+def _refuse(records: pd.DataFrame, bad: NDArray[np.bool_], name: str, values: pd.Series[float], rule: str) -> None:
+    if bad.any():
+        cell, value = _cell(records[bad].iloc[0]), values[bad].iloc[0]
+        raise InputError(f"{name} is {value:g} in {cell} ({int(bad.sum())} such record(s)); {rule}.")
+
+
 def _refuse_impossible(frame: pd.DataFrame) -> None:
+    ok = frame["ok"].to_numpy()
+    for name in _COUNTS:
+        _refuse(frame, ok & (frame[name] < 0).to_numpy(), name, frame[name], "a count is not negative")
+    accepted, proposed = frame["draft_tokens_accepted"], frame["draft_tokens_proposed"]
+    more = ok & (accepted > proposed).to_numpy() & (proposed > 0).to_numpy()
+    _refuse(frame, more, "draft_tokens_accepted", accepted, "no more can be accepted than are proposed")
     for name in ("ttft_s", "latency_s", "decode_s", "completion_tokens"):
         values = frame[name].to_numpy(dtype=np.float64)
         bad = frame["ok"].to_numpy() & ~(np.isfinite(values) & (values >= 0))
@@ -154,6 +175,8 @@ def _refuse_impossible(frame: pd.DataFrame) -> None:
                 f"{name} is {row[name]:g} in {_cell(row)} ({int(bad.sum())} such record(s)); an answer without an "
                 "error needs a finite value, not negative."
             )
+    longer = ok & (frame["decode_s"] > frame["latency_s"] * (1 + 1e-6) + 1e-6).to_numpy()
+    _refuse(frame, longer, "decode_s", frame["decode_s"], "decoding is a part of the latency and cannot take longer")
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def sweep(
                     "truncated": False,
                     "verify_rounds": rounds if speculates else np.nan,
                     "draft_tokens_proposed": 3 * rounds if speculates else np.nan,
-                    "draft_tokens_accepted": tokens - 1 - rounds if speculates else np.nan,
+                    "draft_tokens_accepted": np.minimum(tokens - 1 - rounds, 3 * rounds) if speculates else np.nan,
                     "output_text": [f"The answer is {number}." for number in item],
                     "answer": "18",
                     "gold": "18",

@@ -100,6 +100,7 @@ def test_with_several_nodes_of_their_own_the_nodes_are_what_scatters():
     records = dedicated(sweep(PAIR, 400, graded=False), 4)
     speed = records["node"].map({name: np.exp(0.01 * rng.standard_normal()) for name in sorted(set(records["node"]))})
     records["decode_s"] *= speed
+    records["latency_s"] = records["ttft_s"] + records["decode_s"]
     (found,) = compare(records).workloads["gsm8k"].contrasts
     assert (found.engine_starts, found.scatter_source, found.nodes_bounded) == (4, "measured", True)
     low, high = found.throughput_ratio.ci
