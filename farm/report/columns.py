@@ -72,7 +72,7 @@ def _of(estimate: Estimate | Accuracy | None) -> Reading:
 
 
 Variant = Column[VariantFigures]
-_TPOT: Final = "seconds from first to last token over tokens after the first"
+_TPOT: Final = "seconds from first to last token over tokens after the first chunk"
 
 VARIANT_COLUMNS: Final[tuple[Variant, ...]] = (
     Variant("requests", "answers", "", "cells with an answer", lambda one: Reading(one.requests),
@@ -115,9 +115,11 @@ VARIANT_COLUMNS: Final[tuple[Variant, ...]] = (
     Variant("completion_tokens_p95", "completion tokens", "", "tokens of an answer, counted by the engine",
             lambda one: Reading(one.completion_tokens.p95, one.completion_tokens.p95_ci), digits=0, over="p95",
             metric="answers/completion_tokens.p95"),
-    Variant("accept_length", "accept length", "", "tokens per verify round, summed over answers before dividing",
+    Variant("accept_length", "accept length", "", "tokens per verify round without the prefill's, summed over answers before dividing",
             lambda one: Reading(one.accept_length, one.accept_length_ci), over="token-weighted",
             metric="speculation/accept_length"),
+    Variant("accept_length_engine", "accept length", "", "as the engine counts it: the prefill's token is in it",
+            lambda one: Reading(one.accept_length_engine), over="engine's own"),
     Variant("accept_length_per_request", "accept length", "", "tokens per verify round, of each answer",
             lambda one: Reading(one.accept_length_per_request), over="mean of requests"),
     Variant("accept_rate", "accept rate", "", "accepted over proposed draft tokens",
@@ -155,6 +157,12 @@ CONTRAST_COLUMNS: Final[tuple[Paired, ...]] = (
            lambda c: _of(c.throughput_ratio), over="ratio", metric="vs_baseline/throughput_ratio", ranged=True),
     Paired("mean_latency_change", "mean latency", "", "mean latency over that of the other, less 1",
            lambda c: _of(c.mean_latency_change), over="change", metric="vs_baseline/mean_latency_change", ranged=True),
+    Paired("completion_tokens_change", "completion tokens", "", "mean tokens of an answer over the other's, less 1",
+           lambda c: _of(c.completion_tokens_change), over="change"),
+    Paired("ttft_change", "TTFT", "", "mean time to first token over that of the other, less 1",
+           lambda c: _of(c.ttft_change), over="change"),
+    Paired("gain_p_holm", "minimum gain", "p", "throughput gains no more than the minimum, by Holm over the variants",
+           lambda c: Reading(c.gain_p_holm)),
     Paired("accuracy_difference_pp", "accuracy", "pp", "share of right answers less that of the other",
            lambda c: Reading(c.accuracy.difference_pp, c.accuracy.ci) if c.accuracy else Reading(None),
            over="difference", metric="vs_baseline/accuracy_difference_pp", ranged=True),
