@@ -115,7 +115,7 @@ VARIANT_COLUMNS: Final[tuple[Variant, ...]] = (
     Variant("completion_tokens_p95", "completion tokens", "", "tokens of an answer, counted by the engine",
             lambda one: Reading(one.completion_tokens.p95, one.completion_tokens.p95_ci), digits=0, over="p95",
             metric="answers/completion_tokens.p95"),
-    Variant("accept_length", "accept length", "", "tokens per verify round without the prefill's, summed over answers before dividing",
+    Variant("accept_length", "accept length", "", "tokens of verify rounds over rounds, summed over answers",
             lambda one: Reading(one.accept_length, one.accept_length_ci), over="token-weighted",
             metric="speculation/accept_length"),
     Variant("accept_length_engine", "accept length", "", "as the engine counts it: the prefill's token is in it",

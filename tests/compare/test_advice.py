@@ -64,6 +64,14 @@ def test_fast_with_undecided_answers_says_how_many_questions_would_decide():
     assert "are needed for a margin of 1 pp: keep baseline" in said(comparison)
 
 
+def test_where_gsm8k_has_too_few_questions_repeats_are_asked_for():
+    comparison = compared({"baseline": Truth(), "nextn": SPEC}, items=100, workloads={"gsm8k": {"kind": "gsm8k"}})
+    workload = comparison.workloads["gsm8k"]
+    found = workload.contrasts[0].accuracy
+    assert (workload.questions_known, found.questions_needed > 1319) == (1319, True)
+    assert f"(repeats: {found.repeats_needed})" in said(comparison)
+
+
 def test_slower_safe_variant_is_preferred_to_a_faster_one_that_answers_worse():
     truths = {"baseline": SOLID, "humming": truth(SOLID, step_s=0.018), "nextn": truth(SPEC, right=0.95)}
     comparison = compare(worse_on_the_first(sweep(truths, 400, nodes=2), "nextn", 40))
