@@ -103,6 +103,7 @@ def params_of_sweep(results: Results) -> dict[str, str]:
             "workloads": ", ".join(sweep.workloads),
             "baseline": sweep.baseline,
             "margin_pp": sweep.margin_pp,
+            "min_gain": sweep.min_gain,
             "engine_kind": sweep.engine_kind,
             "device": sweep.device,
             "design": sweep.resolved.design,
