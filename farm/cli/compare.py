@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from farm.compare.assemble import compare
+from farm.compare.assemble import Analysis, compare
 from farm.compare.load import Results, default_tracking_uri, download, load, local_folder
 from farm.compare.model import Comparison
 from farm.errors import FarmError, InputError
@@ -34,6 +34,10 @@ def parser() -> argparse.ArgumentParser:
         help="answers that were taken in a slow state of the GPU: count them, with a warning, or leave them out",
     )
     out.add_argument("--margin-pp", metavar="X", type=float, help="equivalence margin in percentage points")
+    out.add_argument("--min-gain", metavar="X", type=float, help="the smallest gain worth deploying: 0.02 is 2 %%")
+    for what in ("start", "node"):
+        text = f"standard deviation between {what}s of one variant, 0.01 for 1 %%, where too few are there to show it"
+        out.add_argument(f"--{what}-scatter", metavar="X", type=float, help=text)
     return out
 
 
@@ -60,6 +64,7 @@ def _run(options: argparse.Namespace, scratch: Path) -> str:
         options.baseline,
         options.margin_pp,
         options.slow_records,
+        Analysis(options.min_gain, options.start_scatter, options.node_scatter),
     )
     if options.published:
         from farm.compare.published import beside

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 from farm.compare.codes import Code
-from farm.compare.decision import MIN_ITEMS, against_baseline, faster_ones, holds, verdicts
-from farm.compare.model import AccuracyContrast, Comparison, Contrast, Decision, Note, WorkloadDecision
+from farm.compare.decision import MIN_ITEMS, against_baseline, faster_ones, holds, shown_worse, variants_tried, verdicts
+from farm.compare.model import (
+    AccuracyContrast,
+    Comparison,
+    Contrast,
+    Decision,
+    Note,
+    WorkloadComparison,
+    WorkloadDecision,
+)
 from farm.compare.words import change, count, number, p_value, points, ratio, signed
 
 
@@ -53,6 +59,17 @@ def _statement(comparison: Comparison, workload: str, decided: WorkloadDecision)
             f"{workload}: keep {base}; no variant is shown to be faster. The nearest, {contrasts[0].variant}, "
             f"has {_figures(contrasts[0])}."
         )
+    nearest = f"{contrasts[0].variant}, has {_figures(contrasts[0])}"
+    if Code.GAIN_BELOW_MINIMUM in decided.reasons:
+        return (
+            f"{workload}: keep {base}; no variant is shown to gain the minimum of {100 * comparison.min_gain:g} % in "
+            f"decode throughput. The nearest, {nearest}."
+        )
+    if Code.NODES_UNBOUNDED in decided.reasons:
+        return (
+            f"{workload}: cannot be said: {nearest} on another node than {base}, and how far nodes differ is not "
+            "known. Run the sweep as a crossover, with more nodes, or give --node-scatter."
+        )
     first = faster_ones(contrasts)[0]
     if decided.candidate == base or decided.candidate is None:
         return _held_back(comparison, workload, first, f"keep {base}")
@@ -61,6 +78,8 @@ def _statement(comparison: Comparison, workload: str, decided: WorkloadDecision)
     text = f"{workload}: {verb} {found.variant}. {_figures(found)}; {_accuracy_words(comparison, found.variant)}."
     if Code.LATENCY_GAIN_UNSURE in decided.reasons:
         text += " The gain per token is sure; output lengths scatter too much to be sure of the gain in latency."
+    if Code.STARTS_ASSUMED in decided.reasons:
+        text += f" {starts_assumed(comparison.workloads[workload])}"
     two = comparison.workloads[workload].fastest_two
     if two and Code.SECOND_NOT_TOLD_APART in decided.reasons:
         text += f" It cannot be told apart from {two.against} in mean latency ({change(two.mean_latency_change)})."
@@ -71,26 +90,40 @@ def _statement(comparison: Comparison, workload: str, decided: WorkloadDecision)
 
 def _held_back(comparison: Comparison, workload: str, fast: Contrast, instead: str) -> str:
     name, found = next((n, a) for n, a in verdicts(comparison, fast.variant).items() if not holds(a))
-    if found.verdict == "worse":
-        cause = f"answers {name} worse by {number(-found.difference_pp)} pp ({p_value(found.mcnemar_mid_p)})"
+    if shown_worse(found):
+        cause = f"answers {name} worse by {number(-found.difference_pp)} pp ({p_value(found.mcnemar_mid_p_holm)})"
     else:
         cause = (
             f"is not shown to answer {name} as well: {points(found)}, {found.questions:,} questions can show "
-            f"{number(found.detectable_pp, 1)} pp, about {count(questions_needed(found))} are needed for a margin of "
+            f"{number(found.detectable_pp, 1)} pp, {_needed(name, comparison, found)} for a margin of "
             f"{found.margin_pp:g} pp"
         )
     return f"{workload}: {fast.variant} is faster ({_figures(fast)}) but {cause}: {instead}."
 
 
-def questions_needed(accuracy: AccuracyContrast) -> float:
-    """Questions for an equivalence test with 80 % power when the true difference is none.
+def _needed(workload: str, comparison: Comparison, found: AccuracyContrast) -> str:
+    """How many questions would decide, and what to do where there are not so many."""
+    needed, known = found.questions_needed or 0, comparison.workloads[workload].questions_known
+    if known is None or needed <= known:
+        return f"about {count(needed)} are needed"
+    if found.repeats_needed is None:
+        return f"more than its {known:,} questions can tell are needed"
+    return f"its {known:,} questions are needed {found.repeats_needed} times over (repeats: {found.repeats_needed})"
 
-    Two one-sided tests: (z(0.95) + z(0.90))^2 x rate of discordant pairs / margin^2. Chow, Shao & Wang (2008), ch. 3.
-    """
-    discordant = max(accuracy.only_against + accuracy.only_variant, 3)
-    pairs = discordant + accuracy.both + accuracy.neither
-    rate = discordant / max(pairs, 1)
-    return float(math.ceil((1.645 + 1.282) ** 2 * rate / (accuracy.margin_pp / 100) ** 2))
+
+def starts_assumed(workload: WorkloadComparison) -> str:
+    """On what an interval stands where starts are too few to show how they scatter."""
+    assumed = workload.assumed_scatter
+    whence = {
+        "default": "as measured on other machines",
+        "stated": "as stated",
+        "baseline-arms": "with what the baseline's arms differ by",
+    }[assumed.source]
+    nodes = "" if assumed.node_percent is None else f" and nodes by {number(assumed.node_percent)} %"
+    return (
+        f"With fewer than four starts of a variant, starts are taken to differ by {number(assumed.start_percent)} %"
+        f"{nodes} (standard deviation, {whence}); the interval allows for it."
+    )
 
 
 def _figures(contrast: Contrast) -> str:
@@ -106,9 +139,10 @@ def _accuracy_words(comparison: Comparison, variant: str) -> str:
         where = f" on {name}" if len(found_on) > 1 else ""
         if found.verdict == "equivalent":
             parts.append(f"accuracy{where} equivalent within {found.margin_pp:g} pp ({p_value(found.tost_p)})")
-        elif found.verdict == "inconclusive":
+        elif found.verdict != "better":
             shown = f"not worse by {found.margin_pp:g} pp ({p_value(found.not_worse_p)})"
             parts.append(f"accuracy{where} {signed(found.difference_pp, 2)} pp, {shown}")
         else:
-            parts.append(f"accuracy{where} {found.verdict} ({p_value(found.mcnemar_mid_p)})")
-    return ", ".join(parts)
+            parts.append(f"accuracy{where} better ({p_value(found.mcnemar_mid_p)})")
+    tried = variants_tried(comparison)
+    return ", ".join(parts) + (f" (one of {tried} variants tried; the decision allows for it)" if tried > 1 else "")

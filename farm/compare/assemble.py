@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,12 +11,13 @@ import pandas as pd
 
 from farm.compare.advice import advice
 from farm.compare.codes import Code
-from farm.compare.contrasts import contrast, effect, head_to_head, with_holm
+from farm.compare.contrasts import contrast, effect, head_to_head, with_holm, with_twins
 from farm.compare.costs import start_up_costs
 from farm.compare.decision import decide
 from farm.compare.figures import variant_figures
 from farm.compare.metrics import WorkloadTable, checked, workload_table
 from farm.compare.model import (
+    AssumedScatter,
     Comparison,
     Contrast,
     LatencyContrast,
@@ -26,14 +28,34 @@ from farm.compare.model import (
 )
 from farm.compare.sample import WorkloadSample, sample_workload
 from farm.compare.stability import drifts, node_effect, sentence, stability
+from farm.compare.starts import DEFAULT, Assumption
 from farm.compare.warnings import EXCLUDE, INCLUDE, comparison_warnings, slow_state
 from farm.compare.why import reasons, with_round_costs, workload_gaps
 from farm.errors import InputError
 from farm.results.summary import EngineSummary, SweepSummary, WorkloadSummary
 from farm.stats import family
+from farm.workloads.gsm8k import QUESTIONS
 
 DEFAULT_MARGIN_PP = 1.0
+DEFAULT_MIN_GAIN = 0.02
 SlowRecords = Literal["include", "exclude"]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """How a decision is taken, where that is not the sweep's own way."""
+
+    min_gain: float | None = None
+    start_scatter: float | None = None  # standard deviations, as shares
+    node_scatter: float | None = None
+
+    @property
+    def scatter(self) -> Assumption:
+        """What is assumed of starts and nodes."""
+        if self.start_scatter is None and self.node_scatter is None:
+            return Assumption()
+        start = DEFAULT.start if self.start_scatter is None else self.start_scatter
+        return Assumption(DEFAULT._replace(start=start, node=self.node_scatter), "stated")
 
 
 def compare(
@@ -44,12 +66,14 @@ def compare(
     baseline: str | None = None,
     margin_pp: float | None = None,
     slow_records: SlowRecords = INCLUDE,
+    analysis: Analysis | None = None,
 ) -> Comparison:
     """Compare the variants of a sweep; raises `InputError` with one sentence when the records do not allow it.
 
     `slow_records` says what becomes of records that were taken in a slow state of their GPU: `include` counts them and
-    a warning gives the figures without them, `exclude` leaves them out.
+    a warning gives the figures without them, `exclude` leaves them out. `analysis` says what else the rule goes by.
     """
+    analysis = analysis or Analysis()
     sweep = sweep or SweepSummary()
     everything = checked(records)
     frame = everything[~everything["slow_state"].to_numpy()] if slow_records == EXCLUDE else everything
@@ -60,12 +84,17 @@ def compare(
     margin = margin_pp if margin_pp is not None else sweep.margin_pp or DEFAULT_MARGIN_PP
     if not 0 < margin < 100:
         raise InputError(f"The equivalence margin is {margin:g} percentage points; it must be above 0 and below 100.")
+    gain = analysis.min_gain if analysis.min_gain is not None else sweep.min_gain
+    gain = DEFAULT_MIN_GAIN if gain is None else gain
+    if not 0 <= gain < 1:
+        raise InputError(f"The minimum gain is {gain:g}; it is a share, 0.02 for 2 %, and must be 0 or more, below 1.")
     if len(variants) < 2:
         raise InputError(f"The records hold one variant only ({variants[0]}); a comparison needs two.")
     names = _ordered(list(frame["workload"].unique()), sweep.workloads)
     made_of = family.features(variants, base, sweep.parts, sweep.with_own_settings)
     tables = {name: workload_table(frame, name) for name in names}
-    samples = {name: _sample(table, variants, made_of, base) for name, table in tables.items()}
+    twins = sweep.twins_of(base)
+    samples = {name: _sample(table, variants, made_of, base, twins, analysis.scatter) for name, table in tables.items()}
     if not any(data.items for sample in samples.values() for data in sample.paired.values()):
         raise InputError(f"No item was answered under {base} and another variant: there are no pairs to compare.")
     figures = Comparison(
@@ -73,8 +102,9 @@ def compare(
         slow_records=slow_records,
         baseline=base,
         margin_pp=margin,
+        min_gain=gain,
         workloads={
-            name: _workload(sample, base, made_of, records, margin, sweep.workloads.get(name), items)
+            name: _workload(sample, base, made_of, records, (margin, gain), sweep.workloads.get(name), items)
             for name, sample in samples.items()
         },
     )
@@ -107,12 +137,13 @@ def figures_alone(records: pd.DataFrame, sweep: SweepSummary) -> Comparison:
         if there:  # not interrupted before the workload's first answer
             sample = sample_workload(table, there, [])
             alone, reported = family.features(there, "", {}), sweep.workloads[name]
-            workloads[name] = _workload(sample, "", alone, records, DEFAULT_MARGIN_PP, reported, None)
+            workloads[name] = _workload(sample, "", alone, records, (DEFAULT_MARGIN_PP, 0.0), reported, None)
     return Comparison(
         sweep=_identity(frame, sweep, sweep.variants),
         slow_records=INCLUDE,
         baseline=sweep.baseline or "",
         margin_pp=sweep.margin_pp or DEFAULT_MARGIN_PP,
+        min_gain=DEFAULT_MIN_GAIN if sweep.min_gain is None else sweep.min_gain,
         workloads=workloads,
     )
 
@@ -140,9 +171,19 @@ def _baseline(name: str | None, variants: Sequence[str]) -> str:
     return name
 
 
-def _sample(table: WorkloadTable, variants: Sequence[str], made_of: family.Features, base: str) -> WorkloadSample:
+def _sample(
+    table: WorkloadTable,
+    variants: Sequence[str],
+    made_of: family.Features,
+    base: str,
+    twins: Collection[str],
+    assumption: Assumption,
+) -> WorkloadSample:
     here = [variant for variant in variants if variant in table.variants]
-    return sample_workload(table, here, family.pairs(_only(made_of, here), base) if base in here else [])
+    pairs = family.pairs(_only(made_of, here), base) if base in here else []
+    sample = sample_workload(table, here, pairs, assumption)
+    arms = [pair for pair in pairs if pair.against == base and pair.variant in twins]
+    return replace(sample, assumption=with_twins(sample, arms))
 
 
 def _only(made_of: family.Features, variants: Iterable[str]) -> family.Features:
@@ -154,15 +195,18 @@ def _workload(
     base: str,
     made_of: family.Features,
     records: pd.DataFrame,
-    margin: float,
+    limits: tuple[float, float],
     reported: WorkloadSummary | None,
     items: pd.DataFrame | None,
 ) -> WorkloadComparison:
     table, reported = sample.table, reported or WorkloadSummary()
     answered = [variant for variant in sample.variants if len(table.of(variant))]
     found = family.effects(_only(made_of, answered)) if base in answered else []
+    margin, gain = limits
+    known = QUESTIONS if reported.kind == "gsm8k" else None
     contrasts, effects = with_holm(
-        [contrast(sample, pair, margin) for pair in sample.pairs], [effect(sample, one) for one in found]
+        [contrast(sample, pair, margin, gain, known) for pair in sample.pairs],
+        [effect(sample, one) for one in found],
     )
     figures = {variant: variant_figures(sample, variant, records) for variant in sample.variants}
     requested = 0 if items is None else int((items["workload"] == table.name).sum())
@@ -175,6 +219,12 @@ def _workload(
         title=reported.title or table.name,
         sampling=reported.sampling,
         items=max(len(table.items), requested),
+        questions_known=known,
+        assumed_scatter=AssumedScatter(
+            start_percent=100 * sample.assumption.value.start,
+            node_percent=None if sample.assumption.value.node is None else 100 * sample.assumption.value.node,
+            source=sample.assumption.source,
+        ),
         steadiness=stability(node_effect(table), drifts(table)),
     )
 

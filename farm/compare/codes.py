@@ -11,6 +11,9 @@ class Code(StrEnum):
     # Why a variant is deployed, or not; and what stands in the way of a decision.
     SHOWN_FASTER = "shown-faster"
     NONE_FASTER = "none-faster"
+    GAIN_BELOW_MINIMUM = "gain-below-minimum"
+    NODES_UNBOUNDED = "nodes-unbounded"
+    STARTS_ASSUMED = "starts-assumed"
     ACCURACY_EQUIVALENT = "accuracy-equivalent"
     ACCURACY_BETTER = "accuracy-better"
     ACCURACY_NOT_WORSE = "accuracy-not-worse"

@@ -31,23 +31,37 @@ from farm.compare.model import (
     estimate,
     finite,
 )
-from farm.compare.sample import WorkloadSample, interval, pair_spread
+from farm.compare.sample import WorkloadSample, interval, item_variance
+from farm.compare.starts import Assumption, Part, effect_scatter, pair_scatter, per_request_scatter
 from farm.stats import accuracy as paired_accuracy
 from farm.stats.accuracy import Outcomes, compare_accuracy
 from farm.stats.explain import Means, latency_parts, speed_parts
 from farm.stats.family import Effect, Pair, holm
-from farm.stats.intervals import FloatArray, Interval, Statistic, log_p_value, point
+from farm.stats.intervals import FloatArray, Interval, Scatter, Statistic, log_p_value, point
 
 
-def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> Contrast:
-    """One contrast, and what explains it."""
+def contrast(
+    sample: WorkloadSample, pair: Pair, margin_pp: float, min_gain: float = 0.0, questions: int | None = None
+) -> Contrast:
+    """One contrast, and what explains it.
+
+    Args:
+        sample: the workload.
+        pair: the two variants.
+        margin_pp: the difference in accuracy that does not matter, in percentage points.
+        min_gain: the smallest gain in throughput that is worth it, as a share.
+        questions: how many the workload's data set has, where that is known.
+    """
     data = sample.paired[pair]
     block = sample.pair_block(pair)
     speed = _quotient(TPOT_S, block + 1, block)
     latency = _quotient(LATENCY_S, block, block + 1)
+    log_ratio = _mean_log_ratio(sample, pair)
+    assumed = sample.assumption.value
+    starts = pair_scatter(data, item_variance(sample, speed), assumed)
+    alone = per_request_scatter(data, item_variance(sample, log_ratio), assumed)
     # A start is fast or slow per token; latency inherits that, while its own scatter is that of output lengths.
-    starts = pair_spread(data, _quotient(TPOT_S, 1, 0))
-    latency_ratio = interval(sample, latency, data.items, starts)
+    latency_ratio = interval(sample, latency, data.items, starts and starts.added)
     parts_s, parts = _latency_parts(sample, block)
     return Contrast(
         variant=pair.variant,
@@ -57,10 +71,15 @@ def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> Contrast:
         answers_paired=data.cells,
         engine_starts=None if starts is None else starts.starts,
         engine_scatter=None if starts is None else starts.deviation,
+        scatter_source=None if starts is None else starts.source,
+        nodes_bounded=starts is None or starts.nodes_bounded,
         throughput_ratio=estimate(interval(sample, speed, data.items, starts)),
         throughput_p=finite(log_p_value(sample.resampled, speed, data.items, starts)),
+        gain_p=finite(_gain_p(sample, speed, data.items, starts, min_gain)),
         mean_latency_change=_change(latency_ratio),
-        per_request_throughput_ratio=estimate(interval(sample, _mean_log_ratio(sample, pair), data.items)),
+        ttft_change=_change(interval(sample, _quotient(TTFT_S, block, block + 1), data.items)),
+        completion_tokens_change=_change(interval(sample, _quotient(COMPLETION_TOKENS, block, block + 1), data.items)),
+        per_request_throughput_ratio=estimate(interval(sample, log_ratio, data.items, alone)),
         energy_per_token_ratio=_energy(sample, data, block),
         accept_length=_accept_lengths(sample, block, data.items),
         speed_parts=_speed_parts(sample, block),
@@ -70,8 +89,29 @@ def contrast(sample: WorkloadSample, pair: Pair, margin_pp: float) -> Contrast:
             finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block))),
             finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block + 1))),
         ),
-        accuracy=_accuracy(data, margin_pp),
+        accuracy=_accuracy(data, margin_pp, questions),
     )
+
+
+def with_twins(sample: WorkloadSample, twins: Sequence[Pair]) -> Assumption:
+    """What is assumed of starts, with what the arms of one baseline differ by taken in: their true ratio is 1."""
+    assumption = sample.assumption
+    for pair in twins:
+        block = sample.pair_block(pair)
+        speed = _quotient(TPOT_S, block + 1, block)
+        ratio, items = point(sample.resampled, speed), item_variance(sample, speed)
+        starts = pair_scatter(sample.paired[pair], items, assumption.value)
+        if starts is not None and starts.shared_nodes and starts.error is None and ratio > 0:
+            variance = (math.log(ratio) ** 2 - items) / starts.leverage
+            assumption = Assumption(assumption.value.observed(variance, 1.0), "baseline-arms")
+    return assumption
+
+
+def _gain_p(sample: WorkloadSample, speed: Statistic, items: int, starts: Scatter | None, min_gain: float) -> float:
+    """Of "the gain is the minimum or less", so that 5 % is where the 95 % interval ends."""
+    least = 1 + min_gain
+    p = log_p_value(sample.resampled, speed, items, starts, null=least)
+    return p if not math.isfinite(p) or point(sample.resampled, speed) > least else 1.0
 
 
 def _change(ratio: Interval) -> Estimate:
@@ -142,11 +182,11 @@ def _means(sample: WorkloadSample, block: int) -> Means:
     return Means(*(value if math.isfinite(value) else 0.0 for value in values))
 
 
-def _accuracy(data: Pairing, margin_pp: float) -> AccuracyContrast | None:
+def _accuracy(data: Pairing, margin_pp: float, questions: int | None) -> AccuracyContrast | None:
     variant, against, outcomes = _graded(data)
     if not len(variant):
         return None
-    return _shown(compare_accuracy(variant, against, outcomes, margin_pp / 100), len(variant))
+    return _shown(compare_accuracy(variant, against, outcomes, margin_pp / 100, questions), len(variant))
 
 
 def _graded(data: Pairing) -> tuple[FloatArray, FloatArray, Outcomes]:
@@ -179,6 +219,8 @@ def _shown(found: paired_accuracy.AccuracyContrast, questions: int) -> AccuracyC
         not_worse_p=found.not_worse_p,
         margin_pp=100 * found.margin,
         detectable_pp=100 * found.detectable,
+        questions_needed=found.questions_needed,
+        repeats_needed=found.repeats_needed,
         verdict=found.verdict,
     )
 
@@ -187,12 +229,15 @@ def effect(sample: WorkloadSample, found: Effect) -> EffectEstimate:
     """A main effect or an interaction, on decode throughput and on mean latency."""
     items = min(int(sample.table.of(name)["item"].nunique()) for name in found.numerators + found.denominators)
     speed, latency = _effect_statistic(sample, found, TPOT_S, -1), _effect_statistic(sample, found, LATENCY_S, 1)
+    parts = [Part(sample.table.of(name), -found.exponent) for name in found.numerators]
+    parts += [Part(sample.table.of(name), found.exponent) for name in found.denominators]
+    starts = effect_scatter(parts, item_variance(sample, speed), sample.assumption.value)
     return EffectEstimate(
         name=found.name,
         kind=found.kind,
-        throughput_ratio=estimate(interval(sample, speed, items)),
-        throughput_p=finite(log_p_value(sample.resampled, speed, items)),
-        mean_latency_change=_change(interval(sample, latency, items)),
+        throughput_ratio=estimate(interval(sample, speed, items, starts)),
+        throughput_p=finite(log_p_value(sample.resampled, speed, items, starts)),
+        mean_latency_change=_change(interval(sample, latency, items, starts and starts.added)),
     )
 
 
@@ -214,10 +259,22 @@ def with_holm(
     raw = [one.throughput_p for one in contrasts] + [one.throughput_p for one in effects]
     speed = [finite(p) for p in holm([math.nan if p is None else p for p in raw])]
     graded = holm([_mid_p(one.accuracy) for one in contrasts])
+    # A decision looks at the variants against the baseline, and so often.
+    tried = ["baseline" in one.kinds for one in contrasts]
+    gain = _holm_of([one.gain_p for one in contrasts], tried)
+    not_worse = _holm_of([one.accuracy.not_worse_p if one.accuracy else None for one in contrasts], tried)
     return (
         tuple(
-            one.model_copy(update={"throughput_p_holm": p, "accuracy": _corrected(one.accuracy, mid_p)})
-            for one, p, mid_p in zip(contrasts, speed[: len(contrasts)], graded, strict=True)
+            one.model_copy(
+                update={
+                    "throughput_p_holm": p,
+                    "gain_p_holm": least,
+                    "accuracy": _corrected(one.accuracy, mid_p, not_lost),
+                }
+            )
+            for one, p, mid_p, least, not_lost in zip(
+                contrasts, speed[: len(contrasts)], graded, gain, not_worse, strict=True
+            )
         ),
         tuple(
             one.model_copy(update={"throughput_p_holm": p})
@@ -226,13 +283,19 @@ def with_holm(
     )
 
 
+def _holm_of(p_values: Sequence[float | None], tried: Sequence[bool]) -> list[float | None]:
+    """Corrected over those that were tried; the others have none."""
+    family = [math.nan if p is None or not there else p for p, there in zip(p_values, tried, strict=True)]
+    return [finite(p) for p in holm(family)]
+
+
 def _mid_p(accuracy: AccuracyContrast | None) -> float:
     """Undefined p-values take no part in a correction."""
     return math.nan if accuracy is None or accuracy.mcnemar_mid_p is None else accuracy.mcnemar_mid_p
 
 
-def _corrected(accuracy: AccuracyContrast | None, p: float) -> AccuracyContrast | None:
-    return accuracy and accuracy.model_copy(update={"mcnemar_mid_p_holm": finite(p)})
+def _corrected(accuracy: AccuracyContrast | None, p: float, not_worse_p: float | None) -> AccuracyContrast | None:
+    return accuracy and accuracy.model_copy(update={"mcnemar_mid_p_holm": finite(p), "not_worse_p_holm": not_worse_p})
 
 
 def head_to_head(sample: WorkloadSample, variant: str, against: str) -> LatencyContrast:

@@ -1,8 +1,9 @@
 """What to do, by rule, from intervals, tests and verdicts; `advice` puts it into words.
 
 A variant qualifies when its accuracy is shown equivalent, better, or not worse by the margin, on every graded
-workload. Of those that qualify and are shown to be faster than the baseline, the one of lowest mean latency is
-deployed. Where none is, the baseline is kept. Everything else is undecided.
+workload. Of those that qualify and are shown to be faster than the baseline by the minimum gain, the one of lowest mean
+latency is deployed. Where none is, the baseline is kept. Everything else is undecided. Tests are corrected for as many
+variants as were tried, by Holm's method.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from farm.compare.words import excludes
 MIN_ITEMS: Final = 8
 """Fewer items cannot stand for a workload, and the coverage of their intervals has not been measured."""
 SURE_P: Final = 0.05
-_OPEN: Final = frozenset({Code.LABELLED, Code.PARTIAL, Code.NOTHING_PAIRED, Code.FEW_ITEMS})
+_OPEN: Final = frozenset({Code.LABELLED, Code.PARTIAL, Code.NOTHING_PAIRED, Code.FEW_ITEMS, Code.NODES_UNBOUNDED})
 """Reasons with which nothing is decided."""
 _ACCURACY: Final = {
     "equivalent": Code.ACCURACY_EQUIVALENT,
     "better": Code.ACCURACY_BETTER,
-    "worse": Code.ACCURACY_WORSE,
+    "worse": Code.ACCURACY_NOT_WORSE,
     "inconclusive": Code.ACCURACY_NOT_WORSE,
 }
 
@@ -42,13 +43,15 @@ def decide(comparison: Comparison) -> Decision:
     base = comparison.baseline
     heard = [found[name] for name in names]
     open_ = tuple(dict.fromkeys(code for one in heard for code in one.reasons if code in _OPEN))
+    reasons = tuple(dict.fromkeys(code for one in heard for code in one.reasons))
+    action, variant = (heard[0].action, heard[0].variant) if heard else ("undecided", base)
     if len({one.candidate for one in heard}) != 1:
         reason = Code.WORKLOADS_DISAGREE if heard else Code.NOTHING_PAIRED
-        return Decision(action="undecided", variant=base, reasons=(*open_, reason), workloads=found)
-    reasons = tuple(dict.fromkeys(code for one in heard for code in one.reasons))
-    if open_:
-        return Decision(action="undecided", variant=base, reasons=reasons, workloads=found)
-    return Decision(action=heard[0].action, variant=heard[0].variant, reasons=reasons, workloads=found)
+        action, variant, reasons = "undecided", base, (*open_, reason)
+    elif open_:
+        action, variant = "undecided", base
+    tried = variants_tried(comparison)
+    return Decision(action=action, variant=variant, reasons=reasons, workloads=found, variants_tried=tried)
 
 
 def against_baseline(comparison: Comparison, workload: str) -> list[Contrast]:
@@ -68,8 +71,13 @@ def picked_or_nearest(comparison: Comparison, workload: str) -> str | None:
 
 
 def faster_ones(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """Those shown to be faster, in the same order."""
-    return [contrast for contrast in contrasts if _shown_faster(contrast)]
+    """Those shown to be faster by the minimum gain, in the same order; of a node's speed none of it can be."""
+    return [contrast for contrast in contrasts if contrast.nodes_bounded and _shown_faster(contrast)]
+
+
+def variants_tried(comparison: Comparison) -> int:
+    """How many variants were held against the baseline."""
+    return len({c.variant for one in comparison.workloads.values() for c in one.contrasts if "baseline" in c.kinds})
 
 
 def verdicts(comparison: Comparison, variant: str) -> dict[str, AccuracyContrast]:
@@ -83,10 +91,18 @@ def verdicts(comparison: Comparison, variant: str) -> dict[str, AccuracyContrast
 
 
 def holds(found: AccuracyContrast) -> bool:
-    """Equivalent, better, or inconclusive only because it may be better: shown not to be worse by the margin."""
-    if found.verdict == "inconclusive":
-        return found.not_worse_p is not None and found.not_worse_p <= SURE_P
-    return found.verdict in ("equivalent", "better")
+    """Shown not to be worse by the margin, or better, also after correction for the number of variants."""
+    not_worse = _sure(found.not_worse_p_holm) and not shown_worse(found)
+    return not_worse or (found.difference_pp > 0 and _sure(found.mcnemar_mid_p_holm))
+
+
+def shown_worse(found: AccuracyContrast) -> bool:
+    """Worse beyond chance, also after that correction, and not equivalent for all that."""
+    return found.verdict != "equivalent" and found.difference_pp < 0 and _sure(found.mcnemar_mid_p_holm)
+
+
+def _sure(p: float | None) -> bool:
+    return p is not None and p <= SURE_P
 
 
 def told_apart(two: LatencyContrast | None, chosen: str, baseline: str) -> bool:
@@ -135,13 +151,18 @@ def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Co
         return None, [Code.FEW_ITEMS if contrasts else Code.NOTHING_PAIRED]
     faster = faster_ones(enough)
     if not faster:
-        return comparison.baseline, [Code.NONE_FASTER]
+        gains = [c for c in enough if _faster_at_all(c)]
+        if any(not c.nodes_bounded for c in gains):
+            return None, [Code.NODES_UNBOUNDED]
+        return comparison.baseline, [Code.GAIN_BELOW_MINIMUM if gains else Code.NONE_FASTER]
     chosen = next((c for c in faster if all(map(holds, verdicts(comparison, c.variant).values()))), None)
     if chosen is None:
         return comparison.baseline, _accuracy_reasons(comparison, faster[0])
     reasons = [Code.SHOWN_FASTER, *_accuracy_reasons(comparison, chosen)]
     if not excludes(chosen.mean_latency_change.ci, 0):
         reasons.append(Code.LATENCY_GAIN_UNSURE)
+    if chosen.scatter_source != "measured":
+        reasons.append(Code.STARTS_ASSUMED)
     if not told_apart(comparison.workloads[workload].fastest_two, chosen.variant, comparison.baseline):
         reasons.append(Code.SECOND_NOT_TOLD_APART)
     if chosen is not faster[0]:
@@ -151,25 +172,35 @@ def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Co
 
 def _accuracy_reasons(comparison: Comparison, contrast: Contrast) -> list[Code]:
     found = verdicts(comparison, contrast.variant).values()
-    codes = [
-        _ACCURACY[one.verdict] if holds(one) or one.verdict == "worse" else Code.ACCURACY_NOT_SHOWN for one in found
-    ]
+    codes = [_accuracy_code(one) for one in found]
     return list(dict.fromkeys(codes)) or [Code.ACCURACY_NOT_MEASURED]
 
 
+def _accuracy_code(found: AccuracyContrast) -> Code:
+    if shown_worse(found):
+        return Code.ACCURACY_WORSE
+    if not holds(found):
+        return Code.ACCURACY_NOT_SHOWN
+    return _ACCURACY[found.verdict]
+
+
 def _shown_faster(contrast: Contrast) -> bool:
-    """Higher decode throughput beyond interval and Holm's correction, and lower mean latency as far as is known.
+    """More decode throughput than the minimum gain, after Holm's correction, and lower latency as far as is known.
 
     Output lengths scatter much more than time per token, so throughput is what a sweep of ordinary size can prove.
     """
     latency, speed = contrast.mean_latency_change, contrast.throughput_ratio
-    p = contrast.throughput_p_holm
     return bool(
         latency.value is not None
         and latency.value < 0
         and speed.value is not None
         and speed.value > 1
         and excludes(speed.ci, 1)
-        and p is not None
-        and p <= SURE_P
+        and _sure(contrast.gain_p_holm)
     )
+
+
+def _faster_at_all(contrast: Contrast) -> bool:
+    """Faster beyond chance, if by less than the minimum gain or not surely by more."""
+    speed = contrast.throughput_ratio
+    return bool(speed.value and speed.value > 1 and excludes(speed.ci, 1) and _sure(contrast.throughput_p_holm))

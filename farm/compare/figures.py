@@ -7,6 +7,7 @@ import pandas as pd
 
 from farm.compare.metrics import (
     ACCEPT_LENGTH,
+    ACCEPT_LENGTH_ENGINE,
     ACCEPT_RATE,
     ENERGY_PER_REQUEST_J,
     ENERGY_PER_TOKEN_J,
@@ -16,7 +17,8 @@ from farm.compare.metrics import (
     ratio_of,
 )
 from farm.compare.model import Accuracy, Distribution, Estimate, PerRequest, VariantFigures, ends, estimate, finite
-from farm.compare.sample import WorkloadSample, interval, variant_spread
+from farm.compare.sample import WorkloadSample, interval, item_variance
+from farm.compare.starts import variant_scatter
 from farm.stats.accuracy import wilson
 from farm.stats.intervals import Interval
 
@@ -55,6 +57,7 @@ def variant_figures(sample: WorkloadSample, variant: str, records: pd.DataFrame)
         completion_tokens=spread("completion_tokens"),
         accept_length=length.value,
         accept_length_ci=length.ci,
+        accept_length_engine=speculation(ACCEPT_LENGTH_ENGINE).value,
         accept_rate=rate.value,
         accept_rate_ci=rate.ci,
         accept_length_per_request=speculation(("request_accept_length", "spec_answers")).value,
@@ -73,8 +76,9 @@ def variant_figures(sample: WorkloadSample, variant: str, records: pd.DataFrame)
 
 
 def _tpot(sample: WorkloadSample, variant: str, answers: pd.DataFrame, items: int) -> Interval:
-    spread = variant_spread(answers, ratio_of(*TPOT_S))
-    return interval(sample, ratio_of(*TPOT_S, sample.block(variant)), items, spread)
+    statistic = ratio_of(*TPOT_S, sample.block(variant))
+    scatter = variant_scatter(answers, item_variance(sample, statistic), sample.assumption.value)
+    return interval(sample, statistic, items, scatter)
 
 
 def _inverse(tpot: Interval) -> Interval:
@@ -86,8 +90,9 @@ def _inverse(tpot: Interval) -> Interval:
 
 def _per_request_tpot(sample: WorkloadSample, variant: str, answers: pd.DataFrame, items: int) -> PerRequest:
     mean = interval(sample, ratio_of("request_tpot_s", "request_tpot_answers", sample.block(variant)), items)
-    many = answers[(answers["completion_tokens"] > 1).to_numpy()]
-    summary = distribution((1000 * many["decode_s"] / (many["completion_tokens"] - 1)).to_numpy(dtype=np.float64))
+    many = answers[(answers["steps"] > 0).to_numpy()]
+    times = (1000 * many["decode_s"] / many["steps"]).to_numpy(dtype=np.float64)
+    summary = distribution(times, many["item"].to_numpy(dtype=np.int64))
     return PerRequest(
         mean=finite(1000 * mean.value),
         mean_ci=ends(1000 * mean.low, 1000 * mean.high),
@@ -98,7 +103,7 @@ def _per_request_tpot(sample: WorkloadSample, variant: str, answers: pd.DataFram
 
 def _distribution(sample: WorkloadSample, variant: str, answers: pd.DataFrame, name: str, items: int) -> Distribution:
     mean = interval(sample, ratio_of(name, "answers", sample.block(variant)), items)
-    summary = distribution(answers[name].to_numpy(dtype=np.float64))
+    summary = distribution(answers[name].to_numpy(dtype=np.float64), answers["item"].to_numpy(dtype=np.int64))
     return Distribution(
         mean=finite(mean.value),
         p50=finite(summary.p50),

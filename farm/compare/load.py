@@ -42,7 +42,9 @@ class Results:
 def load(folder: Path) -> Results:
     """Read a results folder; only the records are required."""
     results = ResultsFolder(folder)
-    records = results.records(without=_HEAVY).to_pandas()
+    table = results.records(without=_HEAVY)
+    first = results.first_chunk_tokens()
+    records = (table if first is None else table.append_column("first_chunk_tokens", first)).to_pandas()
     items, sweep, engines = results.items(), results.sweep(), results.engines()
     return Results(
         folder=folder,

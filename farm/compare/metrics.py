@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from farm.errors import InputError
@@ -22,6 +23,7 @@ _OPTIONAL_NUMBERS: Final = {
     "draft_tokens_proposed": 0.0,
     "draft_tokens_accepted": 0.0,
     "cached_tokens": 0.0,
+    "first_chunk_tokens": 1.0,
     "decode_s": math.nan,
     "sequence": math.nan,
     "energy_j": math.nan,
@@ -46,10 +48,11 @@ class Sums(NamedTuple):
     answers: FloatArray
     latency_s: FloatArray
     ttft_s: FloatArray
-    decode_s: FloatArray  # of answers with more than one token
-    steps: FloatArray  # their completion tokens after the first
+    decode_s: FloatArray  # of answers with more tokens than those of the first chunk
+    steps: FloatArray  # their completion tokens after the first chunk
     completion_tokens: FloatArray
-    spec_tokens: FloatArray  # completion tokens under speculation
+    spec_completion_tokens: FloatArray  # completion tokens under speculation
+    spec_tokens: FloatArray  # of them, those of verify rounds: the prefill's token left out
     verify_rounds: FloatArray
     accepted: FloatArray
     proposed: FloatArray
@@ -79,6 +82,8 @@ LATENCY_S: Final = ("latency_s", "answers")
 TTFT_S: Final = ("ttft_s", "answers")
 COMPLETION_TOKENS: Final = ("completion_tokens", "answers")
 ACCEPT_LENGTH: Final = ("spec_tokens", "verify_rounds")
+ACCEPT_LENGTH_ENGINE: Final = ("spec_completion_tokens", "verify_rounds")
+"""As SGLang has it, the prefill's token counted."""
 ACCEPT_RATE: Final = ("accepted", "proposed")
 ENERGY_PER_REQUEST_J: Final = ("energy_j", "energy_answers")
 ENERGY_PER_TOKEN_J: Final = ("energy_j", "energy_tokens")
@@ -95,7 +100,9 @@ def checked(records: pd.DataFrame, *, may_be_empty: bool = False) -> pd.DataFram
     if keys.isna().to_numpy().any():
         raise InputError("Some records name no variant, workload, item_id or repeat; every record needs all four.")
     frame = keys.assign(variant=keys["variant"].astype(str), workload=keys["workload"].astype(str))
-    frame = frame.assign(item_id=keys["item_id"].astype(str), repeat=keys["repeat"].astype(np.int64))
+    repeat = _numbers(records, "repeat")
+    _refuse(records, (repeat % 1 != 0).to_numpy(), "repeat", repeat, "a repeat is a whole number")
+    frame = frame.assign(item_id=keys["item_id"].astype(str), repeat=repeat.astype(np.int64))
     for name in _OPTIONAL_TEXT:
         frame[name] = records[name] if name in records.columns else None
     for name in ("completion_tokens", "ttft_s", "latency_s"):
@@ -111,10 +118,14 @@ def checked(records: pd.DataFrame, *, may_be_empty: bool = False) -> pd.DataFram
     _refuse_duplicates(frame)
     frame["decode_s"] = frame["decode_s"].fillna(frame["latency_s"] - frame["ttft_s"])
     _refuse_impossible(frame)
+    frame["steps"] = np.maximum(frame["completion_tokens"] - np.maximum(frame["first_chunk_tokens"], 1.0), 0.0)
     return frame.reset_index(drop=True)
 
 
 def _numbers(records: pd.DataFrame, name: str) -> pd.Series[float]:
+    text = [] if pd.api.types.is_numeric_dtype(records[name]) else [v for v in records[name] if isinstance(v, str)]
+    if text:
+        raise InputError(f"The column {name} holds text, {text[0]!r:.40} for one; it needs numbers.")
     try:
         return pd.to_numeric(records[name]).astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -139,7 +150,22 @@ def _refuse_duplicates(frame: pd.DataFrame) -> None:
         )
 
 
+_COUNTS: Final = ("verify_rounds", "draft_tokens_proposed", "draft_tokens_accepted", "cached_tokens")
+
+
+def _refuse(records: pd.DataFrame, bad: NDArray[np.bool_], name: str, values: pd.Series[float], rule: str) -> None:
+    if bad.any():
+        cell, value = _cell(records[bad].iloc[0]), values[bad].iloc[0]
+        raise InputError(f"{name} is {value:g} in {cell} ({int(bad.sum())} such record(s)); {rule}.")
+
+
 def _refuse_impossible(frame: pd.DataFrame) -> None:
+    ok = frame["ok"].to_numpy()
+    for name in _COUNTS:
+        _refuse(frame, ok & (frame[name] < 0).to_numpy(), name, frame[name], "a count is not negative")
+    accepted, proposed = frame["draft_tokens_accepted"], frame["draft_tokens_proposed"]
+    more = ok & (accepted > proposed).to_numpy() & (proposed > 0).to_numpy()
+    _refuse(frame, more, "draft_tokens_accepted", accepted, "no more can be accepted than are proposed")
     for name in ("ttft_s", "latency_s", "decode_s", "completion_tokens"):
         values = frame[name].to_numpy(dtype=np.float64)
         bad = frame["ok"].to_numpy() & ~(np.isfinite(values) & (values >= 0))
@@ -149,6 +175,8 @@ def _refuse_impossible(frame: pd.DataFrame) -> None:
                 f"{name} is {row[name]:g} in {_cell(row)} ({int(bad.sum())} such record(s)); an answer without an "
                 "error needs a finite value, not negative."
             )
+    longer = ok & (frame["decode_s"] > frame["latency_s"] * (1 + 1e-6) + 1e-6).to_numpy()
+    _refuse(frame, longer, "decode_s", frame["decode_s"], "decoding is a part of the latency and cannot take longer")
 
 
 @dataclass(frozen=True)
@@ -191,8 +219,8 @@ def answer_columns(answers: pd.DataFrame) -> Sums:
         return answers[name].to_numpy(dtype=np.float64)
 
     tokens, rounds, proposed = of("completion_tokens"), of("verify_rounds"), of("draft_tokens_proposed")
-    many, speculated, drafted = tokens > 1, rounds > 0, proposed > 0
-    steps = np.where(many, tokens - 1, 0.0)
+    steps, speculated, drafted = of("steps"), rounds > 0, proposed > 0
+    many, emitted = steps > 0, np.maximum(tokens - 1, 0.0)
     decode = np.where(many, of("decode_s"), 0.0)
     accepted, energy = of("draft_tokens_accepted"), of("energy_j")
     powered = np.isfinite(energy)
@@ -203,13 +231,14 @@ def answer_columns(answers: pd.DataFrame) -> Sums:
         decode_s=decode,
         steps=steps,
         completion_tokens=tokens,
-        spec_tokens=np.where(speculated, tokens, 0.0),
+        spec_completion_tokens=np.where(speculated, tokens, 0.0),
+        spec_tokens=np.where(speculated, emitted, 0.0),
         verify_rounds=rounds,
         accepted=accepted,
         proposed=proposed,
         request_tpot_s=np.divide(decode, steps, out=np.zeros_like(decode), where=many),
         request_tpot_answers=many.astype(np.float64),
-        request_accept_length=np.divide(tokens, rounds, out=np.zeros_like(tokens), where=speculated),
+        request_accept_length=np.divide(emitted, rounds, out=np.zeros_like(emitted), where=speculated),
         request_accept_rate=np.divide(accepted, proposed, out=np.zeros_like(accepted), where=drafted),
         spec_answers=speculated.astype(np.float64),
         drafting_answers=drafted.astype(np.float64),
@@ -240,7 +269,7 @@ class PairedSums(NamedTuple):
 def paired(table: WorkloadTable, variant: str, against: str) -> PairedSums:
     """Pair two variants cell by cell, by item and repeat."""
     one, two = table.of(variant), table.of(against)
-    _, first, second = np.intersect1d(_cell_codes(one), _cell_codes(two), assume_unique=True, return_indices=True)
+    _, first, second = np.intersect1d(cell_codes(one), cell_codes(two), assume_unique=True, return_indices=True)
     one, two = one.iloc[first], two.iloc[second]
     count = len(table.items)
     repeats = np.bincount(one["item"].to_numpy(dtype=np.int64), minlength=count)
@@ -249,7 +278,8 @@ def paired(table: WorkloadTable, variant: str, against: str) -> PairedSums:
     return PairedSums(pairing, item_sums(one, count) * share, item_sums(two, count) * share)
 
 
-def _cell_codes(answers: pd.DataFrame) -> IntArray:
+def cell_codes(answers: pd.DataFrame) -> IntArray:
+    """A number for each cell: its item, shifted, and its repeat."""
     item = answers["item"].to_numpy(dtype=np.int64)
     repeat = answers["repeat"].to_numpy(dtype=np.int64)
     codes: IntArray = item * np.int64(2**20) + repeat
@@ -267,8 +297,8 @@ class Distribution:
     p95_ci: tuple[float, float]
 
 
-def distribution(values: FloatArray) -> Distribution:
-    """Summarise one column of the answers."""
+def distribution(values: FloatArray, items: IntArray) -> Distribution:
+    """Summarise one column of the answers to these items."""
     if not len(values):
         nothing = (math.nan, math.nan)
         return Distribution(math.nan, math.nan, math.nan, nothing, nothing)
@@ -278,22 +308,42 @@ def distribution(values: FloatArray) -> Distribution:
         mean=float(ordered.mean()),
         p50=float(p50),
         p95=float(p95),
-        p50_ci=order_statistic_interval(ordered, 0.5),
-        p95_ci=order_statistic_interval(ordered, 0.95),
+        p50_ci=order_statistic_interval(ordered, 0.5, effective_answers(values, items, p50, 0.5)),
+        p95_ci=order_statistic_interval(ordered, 0.95, effective_answers(values, items, p95, 0.95)),
     )
 
 
-def order_statistic_interval(ordered: FloatArray, level: float) -> tuple[float, float]:
+def effective_answers(values: FloatArray, items: IntArray, quantile: float, level: float) -> float:
+    """How many independent answers say as much of a quantile: repeats of one item are alike.
+
+    The variance of the share below the quantile, items as clusters: Woodruff (1952), "Confidence intervals for medians
+    and other position measures", JASA 47; Korn & Graubard (1998), Survey Methodology 24.
+    """
+    count = len(values)
+    _, codes = np.unique(items, return_inverse=True)
+    clusters = int(codes.max()) + 1
+    if clusters == count or clusters < 2:
+        return float(clusters)
+    below = (values <= quantile).astype(np.float64)
+    sums = np.bincount(codes, weights=below - below.mean())
+    variance = float(np.sum(sums**2)) * clusters / (clusters - 1) / count**2
+    independent = level * (1 - level) / count
+    return min(max(count * independent / variance, float(clusters)), float(count)) if variance > 0 else float(clusters)
+
+
+def order_statistic_interval(ordered: FloatArray, level: float, effective: float) -> tuple[float, float]:
     """95 % interval of a quantile between two order statistics; NaN for an end that the sample is too small to give.
 
-    Hahn & Meeker (1991), "Statistical Intervals", sec. 5.2. The upper end of p95 needs 72 values.
+    Hahn & Meeker (1991), "Statistical Intervals", sec. 5.2. The upper end of p95 needs 72 independent values; where
+    `effective` is fewer than there are, ranks are those of so many, stretched.
     """
-    count = len(ordered)
-    low = int(stats.binom.ppf(0.025, count, level))
-    high = int(stats.binom.ppf(0.975, count, level)) + 1
+    whole = math.floor(effective)
+    stretch = len(ordered) / whole
+    low = int(stats.binom.ppf(0.025, whole, level))
+    high = int(stats.binom.ppf(0.975, whole, level)) + 1
     return (
-        float(ordered[low - 1]) if low >= 1 else math.nan,
-        float(ordered[high - 1]) if high <= count else math.nan,
+        float(ordered[math.ceil(low * stretch) - 1]) if low >= 1 else math.nan,
+        float(ordered[min(math.ceil(high * stretch), len(ordered)) - 1]) if high <= whole else math.nan,
     )
 
 

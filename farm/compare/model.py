@@ -110,6 +110,7 @@ class VariantFigures(Value):
     completion_tokens: Distribution
     accept_length: Known
     accept_length_ci: Ends | None
+    accept_length_engine: Known
     accept_rate: Known
     accept_rate_ci: Ends | None
     accept_length_per_request: Known
@@ -170,8 +171,11 @@ class AccuracyContrast(Value):
     not_worse_p: Known
     margin_pp: float
     detectable_pp: Known
+    questions_needed: Known
+    repeats_needed: int | None
     verdict: Literal["equivalent", "better", "worse", "inconclusive"]
     mcnemar_mid_p_holm: Known = None
+    not_worse_p_holm: Known = None
 
 
 class LatencyContrast(Value):
@@ -192,9 +196,14 @@ class Contrast(Value):
     answers_paired: int
     engine_starts: int | None
     engine_scatter: Known
+    scatter_source: Literal["measured", "assumed", "both"] | None
+    nodes_bounded: bool
     throughput_ratio: Estimate
     throughput_p: Known
+    gain_p: Known
     mean_latency_change: Estimate
+    ttft_change: Estimate
+    completion_tokens_change: Estimate
     per_request_throughput_ratio: Estimate
     energy_per_token_ratio: Estimate | None
     accept_length: AcceptLengths
@@ -204,6 +213,7 @@ class Contrast(Value):
     mean_completion_tokens: tuple[Known, Known]
     accuracy: AccuracyContrast | None
     throughput_p_holm: Known = None
+    gain_p_holm: Known = None
 
 
 class EffectEstimate(Value):
@@ -253,7 +263,9 @@ class WorkloadComparison(Value):
     title: str
     sampling: dict[str, JsonValue]
     items: int
+    questions_known: int | None
     steadiness: Stability
+    assumed_scatter: AssumedScatter
 
     def contrast(self, variant: str, against: str) -> Contrast | None:
         """The contrast of two variants, where they were paired."""
@@ -274,6 +286,14 @@ class SweepIdentity(Value):
     planned_known: bool
     variants: tuple[str, ...]
     failed_variants: dict[str, str]
+
+
+class AssumedScatter(Value):
+    """How far starts and nodes of one variant are taken to scatter where too few were seen: standard deviations."""
+
+    start_percent: float
+    node_percent: float | None
+    source: Literal["default", "stated", "baseline-arms"]
 
 
 class StartUpCost(Value):
@@ -337,6 +357,7 @@ class Decision(Value):
     variant: str
     reasons: tuple[Code, ...]
     workloads: dict[str, WorkloadDecision]
+    variants_tried: int = 0
 
 
 class Comparison(Value):
@@ -346,6 +367,7 @@ class Comparison(Value):
     slow_records: Literal["include", "exclude"]
     baseline: str
     margin_pp: float
+    min_gain: float
     workloads: dict[str, WorkloadComparison]
     start_up: tuple[StartUpCost, ...] = ()
     gaps: tuple[Gap, ...] = ()

@@ -30,7 +30,7 @@ def _measured(figures: VariantFigures, contrast: Contrast | None) -> dict[str, f
     out = {
         "tpot_ms": figures.tpot_ms.value,
         "tokens_per_s": figures.decode_tokens_per_s.value,
-        "accept_length": figures.accept_length,
+        "accept_length": figures.accept_length_engine,
         "mean_ttft_s": figures.ttft_s.mean,
         "mean_latency_s": figures.latency_s.mean,
         "accuracy_pct": None if accuracy is None else 100 * accuracy.value,

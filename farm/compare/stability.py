@@ -41,12 +41,15 @@ class Drift:
 def node_effect(table: WorkloadTable) -> NodeEffect | None:
     """The effect of nodes; null with one node, or too few answers on each."""
     speeds = _speeds(table)
+    # What a variant's only node is cannot be told from the variant.
+    several = speeds.groupby("variant")["node"].transform("nunique") > 1
+    where = [set(one["node"].dropna()) for _, one in speeds.groupby("variant")]
+    speeds = speeds[several.to_numpy()]
     nodes = {str(name): one["log_speed"].to_numpy() for name, one in speeds.groupby("node") if len(one) >= MIN_ITEMS}
     if len(nodes) < 2:
         return None
     medians = {name: float(np.median(values)) for name, values in nodes.items()}
     slow, fast = max(medians, key=lambda n: medians[n]), min(medians, key=lambda n: medians[n])
-    where = [set(one["node"].dropna()) for _, one in speeds.groupby("variant")]
     apart = any(not (one & two) for one, two in itertools.combinations(where, 2))
     every = np.concatenate(list(nodes.values()))
     # The test is not defined where all values are the same.
@@ -93,9 +96,9 @@ def sentence(found: Stability) -> str | None:
 
 def _speeds(table: WorkloadTable) -> pd.DataFrame:
     """Answers with the log of their time per token, less their variant's median."""
-    many = table.frame["ok"].to_numpy() & (table.frame["completion_tokens"] > 1).to_numpy()
+    many = table.frame["ok"].to_numpy() & (table.frame["steps"] > 0).to_numpy()
     speeds = table.frame[many & (table.frame["decode_s"] > 0).to_numpy()]
-    logs = pd.Series(np.log(speeds["decode_s"] / (speeds["completion_tokens"] - 1)))
+    logs = pd.Series(np.log(speeds["decode_s"] / speeds["steps"]))
     centred = logs - logs.groupby(speeds["variant"].to_numpy()).transform("median")
     return speeds.assign(log_speed=centred)
 

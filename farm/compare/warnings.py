@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import pandas as pd
 
+from farm.compare.advice import starts_assumed
 from farm.compare.codes import Code
 from farm.compare.decision import MIN_ITEMS
 from farm.compare.metrics import WorkloadTable
@@ -16,7 +17,9 @@ from farm.compare.stability import drifts, node_effect
 from farm.compare.words import number
 from farm.results.summary import SweepSummary
 
+LOW_ACCEPT_RATE: Final = 0.05
 NEAR_ONE_ACCEPT_LENGTH: Final = 1.1
+"""Stands in where the accept rate is not known."""
 VISIBLE_SHIFT: Final = 0.02
 """Node and drift effects below this share of the time per token change no decision."""
 SURE_P: Final = 0.01
@@ -72,8 +75,8 @@ def slow_state(frame: pd.DataFrame, workloads: Iterable[str], slow_records: str)
 
 
 def _tpot_ms(answers: pd.DataFrame) -> str:
-    many = answers[(answers["completion_tokens"] > 1).to_numpy()]
-    tokens = float((many["completion_tokens"] - 1).sum())
+    many = answers[(answers["steps"] > 0).to_numpy()]
+    tokens = float(many["steps"].sum())
     return number(1000 * float(many["decode_s"].sum()) / tokens if tokens else None)
 
 
@@ -151,17 +154,21 @@ def _starts(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[No
             )
             yield Note(code=Code.STARTS_DIFFER, text=text, variant=contrast.variant)
     if len(single) == len(sample.variants):
-        text = "each variant was started once: intervals hold the items' variation, not that of one start to the next."
+        text = f"each variant was started once. {starts_assumed(workload)}"
         yield Note(code=Code.ONE_START, text=text)
 
 
 def _accept_length(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[Note]:
     for name, figures in workload.variants.items():
-        length = figures.accept_length
-        if length is not None and length < NEAR_ONE_ACCEPT_LENGTH:
+        length, rate = figures.accept_length, figures.accept_rate
+        if length is None:
+            continue
+        if rate < LOW_ACCEPT_RATE if rate is not None else length < NEAR_ONE_ACCEPT_LENGTH:
+            shown = "" if rate is None else f"accept rate {100 * rate:.1f} %, "
             text = (
-                f"{name}'s speculation does not pay, accept length {length:.2f}: nearly every draft is refused, as "
-                "when the draft model does not share the target's head. Do not read its speed as that of speculation."
+                f"{name}'s speculation does not pay, {shown}accept length {length:.2f}: nearly every draft is refused, "
+                "as when the draft model does not share the target's head. Do not read its speed as that of "
+                "speculation."
             )
             yield Note(code=Code.SPECULATION_DOES_NOT_PAY, text=text, variant=name)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from farm.compare.codes import Code
 from farm.compare.decision import against_baseline, picked_or_nearest
 from farm.compare.model import Comparison, Contrast, Estimate, Gap, Note, RoundCost, VariantFigures
-from farm.compare.words import count, number, percent, ratio
+from farm.compare.words import change, count, excludes, number, percent, ratio
 from farm.stats.family import Features, without
 
 
@@ -135,8 +135,14 @@ def _latency_reason(name: str, contrast: Contrast) -> list[str]:
     return [
         f"{name}: {percent(speed - 1)} tokens/s becomes {percent(parts.total)} mean latency: time per token "
         f"{percent(parts.per_token)}, output length {percent(parts.output_length)} "
-        f"({tokens[1]:,.0f} to {tokens[0]:,.0f} tokens), time to first token {percent(parts.ttft)}{other}."
+        f"({tokens[1]:,.0f} to {tokens[0]:,.0f} tokens, {_sureness(contrast.completion_tokens_change)}), time to first "
+        f"token {percent(parts.ttft)} ({_sureness(contrast.ttft_change)}){other}."
     ]
+
+
+def _sureness(found: Estimate) -> str:
+    """A change of its own, and whether it may be called a cause."""
+    return change(found) + ("" if excludes(found.ci, 0) else ": not shown to differ")
 
 
 def workload_gaps(comparison: Comparison) -> tuple[Gap, ...]:

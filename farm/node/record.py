@@ -36,6 +36,7 @@ def with_answer(record: Record, answer: Generation, item: Item, *, prompt_opens_
         correct=graded.correct if graded else None,
         chunk_times_s=answer.chunk_times_s,
         chunk_tokens=answer.chunk_tokens,
+        first_chunk_tokens=answer.chunk_tokens[0] if answer.chunk_tokens else None,
     )
 
 

@@ -124,8 +124,7 @@ def _answers(records: pd.DataFrame, slow_records: str) -> pd.DataFrame:
         frame[name] = records[name].to_numpy() if name in records.columns else None
     left_out = frame["slow_state"].to_numpy() if slow_records == EXCLUDE else np.zeros(len(frame), dtype=bool)
     answers: pd.DataFrame = frame[frame["ok"].to_numpy() & ~left_out]
-    many = (answers["completion_tokens"] > 1).to_numpy()
-    steps = np.where(many, answers["completion_tokens"] - 1, np.nan)
+    steps = answers["steps"].where(answers["steps"] > 0)
     return answers.assign(request_tpot_ms=1000 * answers["decode_s"] / steps)
 
 

@@ -47,6 +47,7 @@ def describe(
         device=sweep.engine.device,
         baseline=sweep.baseline_name,
         margin_pp=sweep.margin_pp,
+        min_gain=sweep.min_gain,
         variants=tuple(variant.name for variant in sweep.variants),
         workloads={
             name: WorkloadSummary(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pydantic_core import to_json
@@ -91,6 +92,15 @@ class ResultsFolder:
                 f"{self.path} holds no {RECORDS}; give --results the folder that a sweep printed at its end."
             )
         return self._table(RECORDS, without)
+
+    def first_chunk_tokens(self) -> pa.ChunkedArray | None:
+        """Tokens of each answer's first chunk, for tables that have lists of chunks and no such column."""
+        table = pq.ParquetFile(self.path / RECORDS)
+        names = table.schema_arrow.names
+        if "first_chunk_tokens" in names or "chunk_tokens" not in names:
+            return None
+        batches = (batch.column(0) for batch in table.iter_batches(columns=["chunk_tokens"]))
+        return pa.chunked_array([_first(one) for one in batches], pa.int32())
 
     def first_records(self, columns: Sequence[str], most: int) -> pa.RecordBatch | None:
         """Some columns of the first records: of a table of millions, all would fill the memory."""
@@ -254,3 +264,10 @@ def _below(root: Path) -> list[ResultsFolder]:
         return [ResultsFolder(path) for path in root.iterdir()]
     except OSError:
         return []  # there is none yet, or it is said when results are to be written
+
+
+def _first(lists: pa.ListArray) -> pa.Array:
+    """The first number of each list, null where it is empty or null."""
+    filled = pc.fill_null(pc.greater(pc.list_value_length(lists), 0), False)
+    at = pc.if_else(filled, lists.offsets[:-1], pa.scalar(None, pa.int32()))
+    return lists.values.take(at).cast(pa.int32())

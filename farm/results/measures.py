@@ -51,15 +51,15 @@ ANSWERS: Final = Measure("answers", "", "cells with an answer", "farm_cells_done
                          lambda record: record.error is None)  # fmt: skip
 ERRORS: Final = Measure("errors", "", "cells without an answer", "farm_cell_errors", Kept.TOTAL,
                         lambda record: record.error is not None)  # fmt: skip
-DECODE_TOKENS: Final = Measure("decoded", "tokens", "tokens after the first", "farm_decode_tokens", Kept.COUNTER,
-                               lambda record: record.completion_tokens - 1)  # fmt: skip
+DECODE_TOKENS: Final = Measure("decoded", "tokens", "tokens after the first chunk", "farm_decode_tokens", Kept.COUNTER,
+                               lambda record: record.decode_tokens)  # fmt: skip
 DECODE_S: Final = Measure("decode", "s", "seconds from first to last token", "farm_decode_seconds", Kept.COUNTER,
                           lambda record: record.decode_s)  # fmt: skip
 TTFT: Final = Measure("TTFT", "s", "from sending a request to its first token", "farm_ttft_seconds", Kept.COUNTER,
                       lambda record: record.ttft_s)  # fmt: skip
-SPECULATED: Final = Measure("speculated", "tokens", "tokens of answers under speculation", "farm_speculated_tokens",
+SPECULATED: Final = Measure("speculated", "tokens", "tokens of verify rounds", "farm_speculated_tokens",
                             Kept.COUNTER,
-                            lambda record: record.completion_tokens if record.verify_rounds else None)  # fmt: skip
+                            lambda record: record.completion_tokens - 1 if record.verify_rounds else None)  # fmt: skip
 VERIFY_ROUNDS: Final = Measure("verify rounds", "", "rounds in which drafts were verified", "farm_verify_rounds",
                                Kept.COUNTER, lambda record: record.verify_rounds)  # fmt: skip
 CACHED_TOKENS: Final = Measure("cached", "tokens", "prompt tokens that came from a prefix cache", "farm_cached_tokens",

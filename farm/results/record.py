@@ -83,11 +83,17 @@ class Record:
 
     chunk_times_s: list[float] = field(default_factory=list)  # arrival of each chunk after the request was sent
     chunk_tokens: list[int] = field(default_factory=list)  # completion tokens received up to and with each chunk
+    first_chunk_tokens: int | None = None  # of them, those of the first: they are no decode steps
 
     @property
     def key(self) -> CellKey:
         """The cell this record answers."""
         return CellKey(self.variant, self.workload, self.item_id, self.repeat)
+
+    @property
+    def decode_tokens(self) -> int:
+        """Tokens after those of the first chunk: what `decode_s` was for."""
+        return max(0, self.completion_tokens - max(self.first_chunk_tokens or 1, 1))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary; `from_dict` is its inverse."""
@@ -149,5 +155,6 @@ RECORD_SCHEMA: Final = pa.schema(
         ("error", pa.string()),
         ("chunk_times_s", pa.list_(pa.float64())),
         ("chunk_tokens", pa.list_(pa.int32())),
+        ("first_chunk_tokens", pa.int32()),
     ]
 )

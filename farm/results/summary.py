@@ -84,6 +84,7 @@ class SweepSummary(Told):
     device: str | None = None
     baseline: str | None = None
     margin_pp: float | None = None
+    min_gain: float | None = None
     variants: tuple[str, ...] = ()
     workloads: dict[str, WorkloadSummary] = Field(default_factory=dict)
     planned_cells: int | None = None
@@ -101,6 +102,11 @@ class SweepSummary(Told):
     def with_own_settings(self) -> list[str]:
         """The variants that have arguments or environment beside their optimisations."""
         return [one.name for one in self.resolved.variants if one.args or one.env]
+
+    def twins_of(self, baseline: str) -> list[str]:
+        """Variants that are the baseline under another name: the same optimisations, arguments and environment."""
+        made = {one.name: (set(one.parts or ()), one.args, one.env) for one in self.resolved.variants}
+        return [name for name, own in made.items() if name != baseline and own == made.get(baseline)]
 
 
 class EngineSummary(Told):

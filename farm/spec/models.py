@@ -140,6 +140,9 @@ class Sweep(Strict):
     workloads: dict[Name, Workload] = Field(min_length=1)
     design: Literal["crossover", "dedicated"] = "crossover"
     margin_pp: float = Field(default=1.0, gt=0, le=100, description="accuracy differences below it do not matter")
+    min_gain: float = Field(
+        default=0.02, ge=0, lt=1, description="the smallest gain in decode throughput that is worth deploying, a share"
+    )
     warmup_requests: int = Field(default=2, ge=0, le=100)
 
     @field_validator("variants", mode="before")

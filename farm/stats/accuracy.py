@@ -16,7 +16,9 @@ FloatArray = NDArray[np.float64]
 ALPHA = 0.05
 POWER = 0.80
 FEW_DISCORDANT = 10
-"""Below this many discordant pairs the normal approximation of Wald is not used."""
+"""Below this many discordant questions the normal approximation of Wald is not used."""
+MANY_REPEATS = 100
+"""Nobody asks a question more often."""
 
 
 class Outcomes(NamedTuple):
@@ -42,6 +44,8 @@ class AccuracyContrast:
     not_worse_p: float  # one-sided: worse by the margin or more
     margin: float
     detectable: float
+    questions_needed: float  # for the equivalence test, with as many repeats
+    repeats_needed: int | None  # of `available` questions, for the same; None where repeats do not do it
     verdict: str
 
 
@@ -53,15 +57,57 @@ def wilson(correct: float, count: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def compare_accuracy(variant: FloatArray, against: FloatArray, outcomes: Outcomes, margin: float) -> AccuracyContrast:
+@dataclass(frozen=True)
+class Paired:
+    """Differences in the share of right answers, question by question, and what repeats are worth."""
+
+    difference: FloatArray
+    answers: float  # pairs of answers: questions times repeats
+    discordant: float  # of them, those that differ
+
+    @property
+    def repeats(self) -> float:
+        """Answers to a question, on average."""
+        return self.answers / len(self.difference)
+
+    @property
+    def design_effect(self) -> float:
+        """Pairs of answers that carry as much as one pair on a question of its own: 1 where repeats are independent.
+
+        Rao & Scott (1992), "A simple method for the analysis of clustered binary data", Biometrics 48. Where too few
+        questions differ to tell, a repeat counts as no new answer.
+        """
+        if self.answers <= len(self.difference):
+            return 1.0
+        if _discordant(self.difference) < FEW_DISCORDANT:
+            return self.repeats
+        mean = float(self.difference.mean())
+        independent = (self.discordant - self.answers * mean**2) / self.answers**2
+        return min(max(_wald_error(self.difference) ** 2 / independent, 1.0), self.repeats) if independent > 0 else 1.0
+
+
+def single(difference: FloatArray) -> Paired:
+    """One answer to each question."""
+    return Paired(difference, len(difference), float(np.abs(difference).sum()))
+
+
+def compare_accuracy(
+    variant: FloatArray, against: FloatArray, outcomes: Outcomes, margin: float, available: int | None = None
+) -> AccuracyContrast:
     """Contrast the accuracy of two variants, question by question.
 
-    `variant` and `against` hold the share of right answers to each question: 0 or 1, or a mean over repeats.
+    Args:
+        variant: the share of right answers to each question: 0 or 1, or a mean over repeats.
+        against: the same of the other variant.
+        outcomes: counts over pairs of answers.
+        margin: the difference that does not matter.
+        available: how many questions there are to ask.
     """
     difference = variant - against
+    paired = Paired(difference, sum(outcomes), outcomes.only_against + outcomes.only_variant)
     exact_p, mid_p = sign_flip_p(difference)
-    bounds = margin_bounds(difference, margin)
-    low, high = difference_interval(difference)
+    bounds = margin_bounds(paired, margin)
+    low, high = difference_interval(paired)
     return AccuracyContrast(
         outcomes=outcomes,
         difference=float(difference.mean()),
@@ -73,6 +119,8 @@ def compare_accuracy(variant: FloatArray, against: FloatArray, outcomes: Outcome
         not_worse_p=bounds.not_worse,
         margin=margin,
         detectable=detectable_difference(difference),
+        questions_needed=questions_needed(paired, margin),
+        repeats_needed=None if available is None else repeats_needed(paired, margin, available),
         verdict=verdict(float(difference.mean()), mid_p, bounds.equivalence),
     )
 
@@ -107,12 +155,14 @@ def _integer_sizes(difference: FloatArray) -> tuple[NDArray[np.int64], int]:
     return np.abs(whole), int(whole.sum())
 
 
-def difference_interval(difference: FloatArray) -> tuple[float, float]:
+def difference_interval(paired: Paired) -> tuple[float, float]:
     """95 % interval of a paired difference: Wald's, or the score interval where few pairs are discordant.
 
     Wald: Fagerland, Lydersen & Laake (2014), "Recommended tests and confidence intervals for paired binomial
-    proportions", Statistics in Medicine 33(16). Score: Tango (1998), Statistics in Medicine 17(8).
+    proportions", Statistics in Medicine 33(16). Score: Tango (1998), Statistics in Medicine 17(8). With repeats the
+    error of Wald is that of the means of questions.
     """
+    difference = paired.difference
     if len(difference) < 2:
         return math.nan, math.nan
     if _discordant(difference) >= FEW_DISCORDANT:
@@ -121,8 +171,8 @@ def difference_interval(difference: FloatArray) -> tuple[float, float]:
     z = float(stats.norm.ppf(1 - ALPHA / 2))
     mean = float(difference.mean())
     edge = 1 - 1e-9
-    low = _root(lambda delta: _score_z(difference, delta) - z, -edge, min(mean, edge))
-    high = _root(lambda delta: _score_z(difference, delta) + z, max(mean, -edge), edge)
+    low = _root(lambda delta: _score_z(paired, delta) - z, -edge, min(mean, edge))
+    high = _root(lambda delta: _score_z(paired, delta) + z, max(mean, -edge), edge)
     return low, high
 
 
@@ -145,22 +195,23 @@ class Bounds(NamedTuple):
         return max(self)
 
 
-def margin_bounds(difference: FloatArray, margin: float) -> Bounds:
+def margin_bounds(paired: Paired, margin: float) -> Bounds:
     """Test the paired difference against both ends of the margin.
 
     The Wald statistic, as the published figures use it. With few discordant pairs it rejects too often (6 % in place
     of 5 % at 1,319 questions), so where it alone rejects, the score test of Tango (1998), which keeps its level,
     overrules it. With very few the score test stands alone, as it does for the interval.
     """
+    difference = paired.difference
     if len(difference) < 2:
         return Bounds(1.0, 1.0)
     if _discordant(difference) < FEW_DISCORDANT:
-        scores = _score_z(difference, -margin), -_score_z(difference, margin)
+        scores = _score_z(paired, -margin), -_score_z(paired, margin)
         return Bounds(*(float(stats.norm.sf(score)) for score in scores))
     error, mean = _wald_error(difference), float(difference.mean())
     return Bounds(
-        _overruled(error and (mean + margin) / error, _score_z(difference, -margin)),
-        _overruled(error and (margin - mean) / error, -_score_z(difference, margin)),
+        _overruled(error and (mean + margin) / error, _score_z(paired, -margin)),
+        _overruled(error and (margin - mean) / error, -_score_z(paired, margin)),
     )
 
 
@@ -173,18 +224,16 @@ def _wald_error(difference: FloatArray) -> float:
     return float(np.sqrt(np.sum((difference - difference.mean()) ** 2)) / len(difference))
 
 
-def _discordant(difference: FloatArray) -> float:
-    return float(np.abs(difference).sum())
+def _discordant(difference: FloatArray) -> int:
+    return int(np.count_nonzero(difference))
 
 
-def _score_z(difference: FloatArray, delta: float) -> float:
-    """Tango's statistic of "the true difference is delta".
-
-    Fractional differences (repeats averaged) count as fractions of discordant pairs, which overstates the variance.
-    """
-    count = len(difference)
-    gains = float(difference[difference > 0].sum())
-    losses = float(-difference[difference < 0].sum())
+def _score_z(paired: Paired, delta: float) -> float:
+    """Tango's statistic of "the true difference is delta", on counts divided by the design effect of repeats."""
+    effect = paired.design_effect
+    count, net = paired.answers / effect, float(paired.difference.mean()) * paired.answers / effect
+    changed = max(paired.discordant / effect, abs(net))
+    gains, losses = (changed + net) / 2, (changed - net) / 2
     linear = -gains - losses + (2 * count - gains + losses) * delta
     constant = -losses * delta * (1 - delta)
     loss_rate = (math.sqrt(max(linear**2 - 8 * count * constant, 0.0)) - linear) / (4 * count)
@@ -206,6 +255,35 @@ def detectable_difference(difference: FloatArray) -> float:
         return math.nan
     reach = float(stats.norm.ppf(1 - ALPHA / 2) + stats.norm.ppf(POWER))
     return min(1.0, reach * math.sqrt(max(float(np.sum(difference**2)), 3.0)) / count)
+
+
+def questions_needed(paired: Paired, margin: float) -> float:
+    """Questions, each with as many repeats, for an equivalence test with 80 % power when the true difference is none.
+
+    Two one-sided tests: (z(0.95) + z(0.90))^2 x variance of a question's difference / margin^2. Chow, Shao & Wang
+    (2008), "Sample Size Calculations in Clinical Research", ch. 3. Three discordant answers where fewer were seen.
+    """
+    return float(math.ceil(_answers_needed(paired, margin) * paired.design_effect / paired.repeats))
+
+
+def repeats_needed(paired: Paired, margin: float, available: int) -> int | None:
+    """Repeats of all the questions there are, for the same; None where even many do not do it.
+
+    Answers to one question are alike by the intraclass correlation that the design effect shows; with one answer to
+    each, none is known.
+    """
+    answers, repeats = _answers_needed(paired, margin), paired.repeats
+    alike = (paired.design_effect - 1) / (repeats - 1) if repeats > 1 else 0.0
+    # answers x (1 + (n - 1) x alike) / n <= available
+    left = available - answers * alike
+    needed = answers * (1 - alike) / left if left > 0 else math.inf
+    return max(1, math.ceil(needed)) if needed <= MANY_REPEATS else None
+
+
+def _answers_needed(paired: Paired, margin: float) -> float:
+    """Pairs of answers, were they all independent."""
+    reach = float(stats.norm.ppf(0.95) + stats.norm.ppf(0.90))
+    return reach**2 * max(paired.discordant, 3.0) / max(paired.answers, 1.0) / margin**2
 
 
 def verdict(difference: float, mid_p: float, tost_p: float) -> str:

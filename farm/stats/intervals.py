@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,20 +35,22 @@ class Interval(NamedTuple):
     high: float
 
 
-class EngineSpread(NamedTuple):
-    """Scatter of a log figure that engine starts add to that of the items."""
+class Scatter(NamedTuple):
+    """What engine starts and nodes add to the error of a log figure; `farm.stats.starts` estimates it."""
 
-    starts: int
-    deviation: float  # standard deviation that it adds to the figure as a whole
+    deviation: float  # standard deviation that they add to that of the items
+    freedom: float  # degrees of freedom of what it was estimated from
+    error: float | None  # of the log figure as a whole, where the starts are many enough to speak for themselves
+    starts: int  # of the side that has fewer
+    source: Literal["measured", "assumed", "both"]
+    leverage: float  # what a variance of 1 of each side's starts adds to the variance of the figure
+    shared_nodes: bool
+    nodes_bounded: bool  # what a node is cancels, is measured, or a bound for it is given
 
     @property
-    def freedom(self) -> int:
-        """Degrees of freedom: one less than the starts, but two for two starts.
-
-        The Student factor for one degree of freedom, 12.7, would make most intervals of a farm of two nodes useless
-        where nothing scatters; with 4.3 they cover too little, 84 %, where starts do scatter, and a warning says so.
-        """
-        return max(self.starts - 1, 2)
+    def added(self) -> Scatter:
+        """For another figure of the same starts: only what they add, the items being its own."""
+        return self._replace(error=None)
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,7 @@ def group_sums(rows: FloatArray, groups: IntArray) -> FloatArray:
     return np.column_stack([np.bincount(groups, weights=column).astype(np.float64) for column in rows.T])
 
 
-def ratio_interval(
-    sample: Resampled, statistic: Statistic, items: int, engines: EngineSpread | None = None
-) -> Interval:
+def ratio_interval(sample: Resampled, statistic: Statistic, items: int, scatter: Scatter | None = None) -> Interval:
     """The interval of a positive figure: each end the farther one of two bounds.
 
     One is the percentile bootstrap, the other a Student t interval of the logarithm with the jackknife error. With
@@ -109,8 +109,10 @@ def ratio_interval(
     (90 times at 8 to 30). tests/benchmarks/interval_coverage.py prints the measured table.
     """
     value = point(sample, statistic)
-    low, high = percentile_interval(sample, statistic, items, engines)
-    t_low, t_high = log_t_interval(sample, statistic, items, engines)
+    if scatter is not None and scatter.error is not None:
+        return Interval(value, *_around(value, _t(scatter.freedom) * scatter.error))
+    low, high = percentile_interval(sample, statistic, items, scatter)
+    t_low, t_high = log_t_interval(sample, statistic, items, scatter)
     return Interval(value, _farther(min, low, t_low), _farther(max, high, t_high))
 
 
@@ -120,7 +122,7 @@ def _farther(pick: Callable[[list[float]], float], *ends: float) -> float:
 
 
 def percentile_interval(
-    sample: Resampled, statistic: Statistic, items: int, engines: EngineSpread | None = None
+    sample: Resampled, statistic: Statistic, items: int, scatter: Scatter | None = None
 ) -> tuple[float, float]:
     """Bootstrap percentile interval, widened for few items.
 
@@ -135,42 +137,57 @@ def percentile_interval(
         low, high = np.quantile(values, [tail, 1 - tail])
         return float(low), float(high)
     logs = np.log(values)  # quantiles of logarithms: the interval of an inverse is the inverse of the interval
-    if engines is not None and engines.deviation > 0:
+    if scatter is not None and scatter.deviation > 0:
         rng = np.random.default_rng(len(values))
-        logs += engines.deviation * rng.standard_t(engines.freedom, size=len(values))
+        shifts = scatter.deviation * rng.standard_t(scatter.freedom, size=len(values))
+        logs = np.concatenate([logs + shifts, logs - shifts])  # both signs, for the interval of the inverse
     low, high = np.exp(np.quantile(logs, [tail, 1 - tail]))
     return float(low), float(high)
 
 
 def log_t_interval(
-    sample: Resampled, statistic: Statistic, items: int, engines: EngineSpread | None = None
+    sample: Resampled, statistic: Statistic, items: int, scatter: Scatter | None = None
 ) -> tuple[float, float]:
     """Student t interval of the logarithm, with the jackknife error. Efron & Tibshirani (1993), ch. 11 and 12."""
     value = point(sample, statistic)
     if not value > 0 or items < 2:
         return math.nan, math.nan
     half = _t(items - 1) * jackknife_error(sample, lambda sums: np.log(statistic(sums)))
-    if engines is not None:
-        half = math.hypot(half, _t(engines.freedom) * engines.deviation)
+    if scatter is not None:
+        half = math.hypot(half, _t(scatter.freedom) * scatter.deviation)
+    return _around(value, half)
+
+
+def _around(value: float, half: float) -> tuple[float, float]:
+    if not value > 0:
+        return math.nan, math.nan
     with np.errstate(over="ignore"):  # two very unlike items: the upper end is beyond any number
         return value * float(np.exp(-half)), value * float(np.exp(half))
 
 
-def _t(freedom: int) -> float:
+def _t(freedom: float) -> float:
     return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
 
 
-def log_p_value(sample: Resampled, statistic: Statistic, items: int, engines: EngineSpread | None = None) -> float:
-    """Two-sided p-value of "the ratio is 1", by the Student t test that `log_t_interval` inverts."""
+def log_p_value(
+    sample: Resampled, statistic: Statistic, items: int, scatter: Scatter | None = None, null: float = 1.0
+) -> float:
+    """Two-sided p-value of "the ratio is `null`", by the Student t test that `log_t_interval` inverts."""
     value = point(sample, statistic)
     if not value > 0 or items < 2:
         return math.nan
-    error = jackknife_error(sample, lambda sums: np.log(statistic(sums)))
-    if engines is not None:
-        error = math.hypot(error, engines.deviation * _t(engines.freedom) / _t(items - 1))
+    freedom: float = items - 1
+    if scatter is not None and scatter.error is not None:
+        error, freedom = scatter.error, scatter.freedom
+    else:
+        error = jackknife_error(sample, lambda sums: np.log(statistic(sums)))
+        if scatter is not None and scatter.deviation > 0:
+            doubt = error**4 / freedom + scatter.deviation**4 / scatter.freedom
+            error = math.hypot(error, scatter.deviation)
+            freedom = error**4 / doubt  # Satterthwaite (1946)
     if error == 0:
-        return 1.0 if value == 1 else 0.0
-    return float(2 * stats.t.sf(abs(math.log(value)) / error, items - 1))
+        return 1.0 if value == null else 0.0
+    return float(2 * stats.t.sf(abs(math.log(value / null)) / error, freedom))
 
 
 def jackknife_error(sample: Resampled, statistic: Statistic) -> float:
@@ -200,24 +217,3 @@ def point(sample: Resampled, statistic: Statistic) -> float:
     """The figure itself, NaN where it is undefined."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(statistic(sample.total))
-
-
-def engine_spread(logs: FloatArray, variances: FloatArray, shares: FloatArray) -> EngineSpread | None:
-    """How far whole engine starts scatter beyond what their items explain; None with fewer than two of them.
-
-    `logs` holds one log figure for each engine (for each pair of engines in a contrast), `variances` its variance over
-    items, `shares` its weight in the figure. The excess variance is the moment estimate of DerSimonian & Laird (1986),
-    "Meta-analysis in clinical trials", Controlled Clinical Trials 7. It becomes the second level of the bootstrap as in
-    Carpenter, Goldstein & Rasbash (2003), "A novel bootstrap procedure for assessing the relationship between class
-    size and achievement", JRSS C 52(4): item-level draws plus a start-level deviate, Student t for few starts.
-    """
-    usable = np.isfinite(logs) & (variances > 0)
-    logs, variances, shares = logs[usable], variances[usable], shares[usable]
-    count = len(logs)
-    if count < 2:
-        return None
-    weights = 1 / variances
-    centre = np.sum(weights * logs) / weights.sum()
-    excess = np.sum(weights * (logs - centre) ** 2) - (count - 1)
-    spread = max(0.0, float(excess / (weights.sum() - np.sum(weights**2) / weights.sum())))
-    return EngineSpread(starts=count, deviation=math.sqrt(spread * float(np.sum((shares / shares.sum()) ** 2))))

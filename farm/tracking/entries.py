@@ -104,6 +104,7 @@ def params_of_sweep(results: Results) -> dict[str, str]:
             "workloads": ", ".join(sweep.workloads),
             "baseline": sweep.baseline,
             "margin_pp": sweep.margin_pp,
+            "min_gain": sweep.min_gain,
             "engine_kind": sweep.engine_kind,
             "device": sweep.device,
             "design": sweep.resolved.design,
@@ -307,10 +308,12 @@ def series_of(results: Results, key: Key) -> list[Point]:
 
 
 def _points(row: Any, step: int) -> Iterator[Point]:
-    many, speculated = row.completion_tokens > 1, not pd.isna(row.verify_rounds) and row.verify_rounds > 0
+    speculated = not pd.isna(row.verify_rounds) and row.verify_rounds > 0
+    first = getattr(row, "first_chunk_tokens", None)
+    steps = row.completion_tokens - (1 if first is None or pd.isna(first) else max(first, 1))
     values = {
-        "tpot_ms": 1000 * row.decode_s / (row.completion_tokens - 1) if many and not pd.isna(row.decode_s) else None,
-        "accept_length": row.completion_tokens / row.verify_rounds if speculated else None,
+        "tpot_ms": 1000 * row.decode_s / steps if steps > 0 and not pd.isna(row.decode_s) else None,
+        "accept_length": (row.completion_tokens - 1) / row.verify_rounds if speculated else None,
         "ttft_s": row.ttft_s,
         "latency_s": row.latency_s,
         "completion_tokens": row.completion_tokens,

@@ -9,6 +9,8 @@ What counts as the answer, in this order:
 3. A sentence that says so: "the answer is 18", "Final answer: 18". The last one counts.
 4. The last number, or the last bold number if its line has one.
 
+An ordinal (`3rd`) is a number only where there is no other.
+
 A model that runs on into the next question ("Question: ...", a new turn) is graded on the first part that marks or says
 an answer; if no part does, on the first that holds a number.
 
@@ -24,10 +26,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from farm.workloads.numbers import LONE_NUMBER, NUMBER, canonical, number, plain
+from farm.workloads.numbers import LONE_NUMBER, NUMBER, ORDINAL, canonical, number, ordinal, plain
 
 # No answer is longer: it bounds what is looked at behind each marker.
 ANSWER_CHARACTERS: Final = 300
+LIST_ENTRY_CHARACTERS: Final = 1000
 
 _NEXT_QUESTION: Final = re.compile(
     r"^[ \t>*#_]{0,12}(?:(?:question|problem|exercise|example|q)(?:\s?[0-9]{1,4}\s?[*_]{0,2}[.:]|\s?[*_]{0,2}:)"
@@ -54,7 +57,11 @@ _SAYS_ANSWER: Final = re.compile(
     r"\b(?:is|are|was|equals|(?:will|would|should|must) be|comes (?:out )?to)\b(?! not\b))",
     re.IGNORECASE | re.MULTILINE,
 )
-_SENTENCE_END: Final = re.compile(r"\n|[.!?](?=\s+[A-Z*]|\s*$)")
+_SAYS_ANSWER_IN_CHINESE: Final = re.compile(
+    r"(?P<final>最终|最后|正确)?(?P<heading>)答案(?:应该|应|就)?[*_ ]{0,9}(?P<link>[:=]|是|为)"
+)
+_SENTENCE_END: Final = re.compile(r"\n|[.!?](?=\s+[A-Z*]|\s*$)|[。；！？]")
+_SECOND_OF_LIST: Final = re.compile(r"\n[ \t*_]{0,8}2[.)]\s")
 # What follows a number that is only the first of a calculation: `16 eggs - 3`.
 _CALCULATES: Final = re.compile(r"(?:[*_ ]{0,3}[A-Za-z%]{1,20}){0,2}[*_ ]{0,3}[-+*/÷x=][ $(]{0,3}[0-9]")
 _BOLD: Final = re.compile(r"\*\*([^*\n]{1,80})\*\*|__([^_\n]{1,80})__")
@@ -111,7 +118,9 @@ def extract(output_text: str, *, thinking: bool = False) -> str | None:
         answer = _marked(raw, text) or _said(text)
         if answer is not None:
             return answer
-    return next((answer for _, text in parts if (answer := _last(text)) is not None), None)
+    numbers = (answer for _, text in parts if (answer := _last(text)) is not None)
+    places = (ordinal(found) for _, text in parts for found in list(ORDINAL.finditer(text))[-1:])
+    return next(numbers, None) or next(places, None)
 
 
 def _parts(text: str) -> list[str]:
@@ -130,7 +139,7 @@ def _marked(raw: str, text: str) -> str | None:
         if enumeration and int(enumeration[1]) == headings + 1:
             headings += 1  # `#### 1. Find the eggs`
             continue
-        first = LONE_NUMBER.match(content)
+        first = LONE_NUMBER.match(content) or ORDINAL.match(content)
         if first:
             answer, end = _final(content.partition("\n")[0]), start + first.end()
     if answer is not None:
@@ -155,12 +164,13 @@ def _boxes(raw: str) -> Iterator[str]:
 def _said(text: str) -> str | None:
     """The number in the last sentence that says what the answer is."""
     last_digit = max(text.rfind(digit) for digit in "0123456789")
-    for found in reversed(list(_SAYS_ANSWER.finditer(text))):
+    said = [*_SAYS_ANSWER.finditer(text), *_SAYS_ANSWER_IN_CHINESE.finditer(text)]
+    for found in sorted(said, key=re.Match.start, reverse=True):
         label = found["link"] in ":=\n" and not found["final"]
         if label and found["link"] == "\n" and found["heading"] is None:
             continue
         content, start = _content(text, found.end())
-        if not _DIGITS.search(content):
+        if not _DIGITS.search(content) or _is_list(text, found.end(), start, content):
             continue
         ending = _SENTENCE_END.search(content)
         sentence = content[: ending.start()] if ending else content
@@ -172,6 +182,14 @@ def _said(text: str) -> str | None:
         if answer is not None:
             return answer
     return None
+
+
+def _is_list(text: str, marker: int, start: int, content: str) -> bool:
+    """`Answer:` before `1. ...`, which opens the steps of a solution."""
+    enumeration = _ENUMERATION.match(content)
+    if enumeration is None or enumeration[1] != "1":
+        return False
+    return "\n" in text[marker:start] or _SECOND_OF_LIST.search(text, start, start + LIST_ENTRY_CHARACTERS) is not None
 
 
 def _last(text: str) -> str | None:
@@ -191,10 +209,8 @@ def _content(text: str, position: int) -> tuple[str, int]:
     lead = _LEAD.match(text, position, end)
     start = lead.end() if lead else position
     bullet = _BULLET.match(text, start, end)
-    if bullet and "\n" in text[position:start]:
+    if bullet:  # `- 10` is an entry of a list, also behind a marker: a minus stands at its number
         start = bullet.end()
-    elif bullet:  # `- 10` in a line of its own may be a list, behind a marker it is minus ten
-        return f"-{text[bullet.end() : end]}", bullet.end() - 1
     return text[start:end], start
 
 
@@ -207,7 +223,8 @@ def _final(content: str) -> str | None:
         found = LONE_NUMBER.search(piece)
         if found:
             return _bold(piece) or canonical(found)
-    return None
+    place = ORDINAL.search(content)
+    return ordinal(place) if place else None
 
 
 def _bold(line: str) -> str | None:

@@ -45,6 +45,10 @@ INSTRUCTION: Final = (
 _GSM8K_SAMPLING: Final = Sampling(temperature=0.6, top_p=0.95, top_k=29, max_new_tokens=32768)
 
 
+QUESTIONS: Final = 1319
+"""Of the test split."""
+
+
 class Gsm8kWorkload(WorkloadBase):
     """Grade-school word problems in GSM8K's format; the defaults are the published protocol."""
 

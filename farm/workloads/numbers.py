@@ -62,6 +62,7 @@ def _pattern(grouped: str) -> re.Pattern[str]:
 # In running text, two numbers may stand beside each other; where one answer is expected, a space groups its digits.
 NUMBER: Final = _pattern(f"{_PLAIN}|{_INDIAN}")
 LONE_NUMBER: Final = _pattern(f"{_PLAIN}|{_INDIAN}|{_SPACED}")
+ORDINAL: Final = re.compile(r"(?<![\w^.,])([0-9]{1,15})(?:st|nd|rd|th)\b")
 
 
 def plain(text: str) -> str:
@@ -76,7 +77,16 @@ def plain(text: str) -> str:
 def number(text: str) -> str | None:
     """The canonical form of a text that is one number and nothing else, but for `$`, `%` and a final period."""
     found = LONE_NUMBER.fullmatch(plain(text).strip().removesuffix(".").removesuffix("%").strip(" $*"))
-    return canonical(found) if found else None
+    return canonical(found) if found and not _by_zero(found) else None
+
+
+def _by_zero(found: re.Match[str]) -> bool:
+    return any(found[part] and not int(found[part]) for part in ("over", "bottom"))
+
+
+def ordinal(found: re.Match[str]) -> str:
+    """The canonical form of a match of `ORDINAL`."""
+    return _decimal("", found[1], "", 0)
 
 
 def canonical(found: re.Match[str]) -> str:

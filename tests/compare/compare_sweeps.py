@@ -63,10 +63,10 @@ def sweep(
         count = len(item)
         tokens = lengths(rng, difficulty)
         accepted = np.clip(truth.accept_length * np.exp(0.12 * rng.standard_normal(count)), 1, 4)
-        rounds = np.maximum(np.round(tokens / accepted), 1)
+        rounds = np.maximum(np.round((tokens - 1) / accepted), 1)
         cost = truth.step_s * truth.round_cost * scatter * np.exp(0.01 * rng.standard_normal(count))
         ttft = 0.2 * np.exp(0.2 * rng.standard_normal(count))
-        decode = (tokens - 1) * cost / (tokens / rounds if truth.accept_length > 1 else 1.0)
+        decode = (tokens - 1) * cost / ((tokens - 1) / rounds if truth.accept_length > 1 else 1.0)
         correct = answers_right(rng, hard, truth.right) if graded else np.full(count, None)
         speculates = truth.accept_length > 1
         frames.append(
@@ -93,7 +93,7 @@ def sweep(
                     "truncated": False,
                     "verify_rounds": rounds if speculates else np.nan,
                     "draft_tokens_proposed": 3 * rounds if speculates else np.nan,
-                    "draft_tokens_accepted": tokens - rounds if speculates else np.nan,
+                    "draft_tokens_accepted": np.minimum(tokens - 1 - rounds, 3 * rounds) if speculates else np.nan,
                     "output_text": [f"The answer is {number}." for number in item],
                     "answer": "18",
                     "gold": "18",

@@ -14,10 +14,14 @@ from statsmodels.stats.proportion import proportion_confint
 
 from farm.stats.accuracy import (
     Outcomes,
+    Paired,
     compare_accuracy,
     difference_interval,
     margin_bounds,
+    questions_needed,
+    repeats_needed,
     sign_flip_p,
+    single,
     verdict,
     wilson,
 )
@@ -34,6 +38,10 @@ def answers(both: int, only_against: int, only_variant: int, neither: int) -> tu
 def difference(*table: int) -> np.ndarray:
     variant, against = answers(*table)
     return variant - against
+
+
+def once(*table: int) -> Paired:
+    return single(difference(*table))
 
 
 @given(tables)
@@ -76,11 +84,11 @@ def test_published_example_of_paired_proportions():
     exact, mid = sign_flip_p(sample)
     assert exact == pytest.approx(0.0703, abs=5e-5)
     assert mid == pytest.approx(0.0391, abs=5e-5)
-    assert difference_interval(sample) == pytest.approx((-0.517, -0.026), abs=1e-3)  # Tango's score interval
+    assert difference_interval(single(sample)) == pytest.approx((-0.517, -0.026), abs=1e-3)  # Tango's score interval
 
 
 def test_wald_is_used_where_enough_pairs_are_discordant():
-    sample = difference(1264, 14, 13, 28)
+    sample = once(1264, 14, 13, 28)
     error = np.sqrt(27 - 1 / 1319) / 1319
     assert difference_interval(sample) == pytest.approx((-1 / 1319 - 1.959964 * error, -1 / 1319 + 1.959964 * error))
     assert margin_bounds(sample, 0.01).equivalence == pytest.approx(stats.norm.sf((0.01 - 1 / 1319) / error))
@@ -88,7 +96,7 @@ def test_wald_is_used_where_enough_pairs_are_discordant():
 
 @pytest.mark.parametrize("counts", [(70, 0, 3, 7), (70, 0, 4, 6), (300, 2, 3, 15), (60, 5, 1, 4)])
 def test_with_few_discordant_pairs_test_and_interval_agree(counts):
-    sample = difference(*counts)
+    sample = once(*counts)
     low, high = difference_interval(sample)
     assert margin_bounds(sample, -low).not_worse == pytest.approx(0.025, abs=1e-6)
     assert margin_bounds(sample, high).not_better == pytest.approx(0.025, abs=1e-6)
@@ -96,8 +104,8 @@ def test_with_few_discordant_pairs_test_and_interval_agree(counts):
 
 @pytest.mark.parametrize("count", [2, 10, 100])
 def test_a_few_questions_with_no_flip_are_no_proof_of_equivalence(count):
-    assert margin_bounds(np.zeros(count), 0.01).equivalence > 0.05
-    low, high = difference_interval(np.zeros(count))
+    assert margin_bounds(single(np.zeros(count)), 0.01).equivalence > 0.05
+    low, high = difference_interval(single(np.zeros(count)))
     assert low < -0.01
     assert high > 0.01
 
@@ -107,7 +115,7 @@ def test_score_test_overrules_wald_where_wald_alone_rejects():
     error = np.sqrt(np.sum((sample - sample.mean()) ** 2)) / len(sample)
     margin = -sample.mean() + 1.66 * error
     wald = stats.norm.sf((sample.mean() + margin) / error)
-    assert wald < 0.05 < margin_bounds(sample, margin).equivalence
+    assert wald < 0.05 < margin_bounds(single(sample), margin).equivalence
 
 
 @settings(deadline=None)
@@ -127,7 +135,7 @@ def test_swapping_the_variants_mirrors_everything(table, margin):
 @given(tables)
 def test_interval_holds_the_difference_and_stays_on_the_scale_when_few_flip(table):
     sample = difference(*table)
-    low, high = difference_interval(sample)
+    low, high = difference_interval(single(sample))
     assert low <= sample.mean() <= high
     if table[1] + table[2] < 10:
         assert low >= -1
@@ -145,3 +153,35 @@ def test_interval_holds_the_difference_and_stays_on_the_scale_when_few_flip(tabl
 )
 def test_verdict(difference, mid_p, tost_p, expected):
     assert verdict(difference, mid_p, tost_p) == expected
+
+
+def test_repeats_that_always_agree_are_worth_one_answer():
+    table = (1264, 14, 13, 28)
+    same = Paired(difference(*table), 8 * 1319, 8 * 27)
+    assert same.design_effect == pytest.approx(8)
+    assert margin_bounds(same, 0.01) == pytest.approx(margin_bounds(once(*table), 0.01))
+    assert difference_interval(same) == pytest.approx(difference_interval(once(*table)))
+
+
+def test_repeats_that_do_not_agree_are_worth_more():
+    """300 questions, 8 times: the interval is that of question means and not of whole flips."""
+    rng = np.random.default_rng(3)
+    rate = np.where(np.arange(300) < 150, 0.5, 1.0)[:, None]
+    variant, against = (rng.random((300, 8)) < rate for _ in range(2))
+    table = [int(np.sum(one & two)) for one in (variant, ~variant) for two in (against, ~against)]
+    outcomes = Outcomes(both=table[0], only_variant=table[1], only_against=table[2], neither=table[3])
+    found = compare_accuracy(variant.mean(1), against.mean(1), outcomes, 0.01, available=1319)
+    # The variance of a difference of two means of 8 is 2/32 on 150 of 300 questions.
+    assert found.high - found.low == pytest.approx(2 * 1.96 * np.sqrt(150 * 2 / 32) / 300, rel=0.15)
+    assert found.mid_p > 0.05
+
+
+def test_questions_and_repeats_needed():
+    published = once(1264, 14, 13, 28)
+    assert questions_needed(published, 0.01) == pytest.approx(1754, abs=1)
+    assert questions_needed(published, 0.005) == pytest.approx(4 * 1754, abs=4)
+    assert repeats_needed(published, 0.01, 1319) == 2
+    assert repeats_needed(published, 0.005, 1319) == 6
+    assert questions_needed(once(97, 0, 0, 3), 0.01) == pytest.approx(8.5638 * 3 / 100 / 0.01**2, abs=1)
+    # Where the questions differ as wholes, repeats do not help.
+    assert repeats_needed(Paired(difference(1264, 14, 13, 28), 8 * 1319, 8 * 27), 0.01, 1319) is None

@@ -8,7 +8,6 @@ from compare_sweeps import LADDER, Truth, sweep
 from support import REPOSITORY
 
 from farm.compare import compare
-from farm.compare.advice import questions_needed
 from farm.compare.codes import Code
 from farm.results.summary import EngineSummary, SweepSummary
 
@@ -45,7 +44,7 @@ def truth(one, **changes):
 
 def test_fast_and_equivalent_is_deployed():
     comparison = compared({"baseline": SOLID, "nextn": truth(SPEC, right=0.95)})
-    assert decided(comparison) == ("deploy", "nextn", ["shown-faster", "accuracy-equivalent"])
+    assert decided(comparison) == ("deploy", "nextn", ["shown-faster", "accuracy-equivalent", "starts-assumed"])
     (note,) = comparison.advice
     assert (note.code, note.workload, note.variant) == ("shown-faster", "gsm8k", "nextn")
     assert note.text.startswith("gsm8k: deploy nextn. decode throughput 1.")
@@ -65,6 +64,14 @@ def test_fast_with_undecided_answers_says_how_many_questions_would_decide():
     assert "are needed for a margin of 1 pp: keep baseline" in said(comparison)
 
 
+def test_where_gsm8k_has_too_few_questions_repeats_are_asked_for():
+    comparison = compared({"baseline": Truth(), "nextn": SPEC}, items=100, workloads={"gsm8k": {"kind": "gsm8k"}})
+    workload = comparison.workloads["gsm8k"]
+    found = workload.contrasts[0].accuracy
+    assert (workload.questions_known, found.questions_needed > 1319) == (1319, True)
+    assert f"(repeats: {found.repeats_needed})" in said(comparison)
+
+
 def test_slower_safe_variant_is_preferred_to_a_faster_one_that_answers_worse():
     truths = {"baseline": SOLID, "humming": truth(SOLID, step_s=0.018), "nextn": truth(SPEC, right=0.95)}
     comparison = compare(worse_on_the_first(sweep(truths, 400, nodes=2), "nextn", 40))
@@ -81,7 +88,7 @@ def test_sure_throughput_is_enough_and_unsure_latency_is_said():
     comparison = compare(sweep({"baseline": Truth(), "humming": Truth(step_s=0.0243)}, 100, graded=False))
     (found,) = comparison.workloads["gsm8k"].contrasts
     assert found.mean_latency_change.ci[1] > 0 > found.mean_latency_change.value
-    reasons = ["shown-faster", "accuracy-not-measured", "latency-gain-unsure"]
+    reasons = ["shown-faster", "accuracy-not-measured", "latency-gain-unsure", "starts-assumed"]
     assert decided(comparison) == ("deploy", "humming", reasons)
     assert "output lengths scatter too much to be sure of the gain in latency" in said(comparison)
 
@@ -100,7 +107,7 @@ def test_a_variant_with_three_answers_does_not_silence_the_others():
 
 def test_without_grades_speed_alone_decides_and_is_said_to():
     comparison = compare(sweep({"baseline": Truth(), "nextn": SPEC}, 200, graded=False, nodes=2))
-    assert decided(comparison) == ("deploy", "nextn", ["shown-faster", "accuracy-not-measured"])
+    assert decided(comparison) == ("deploy", "nextn", ["shown-faster", "accuracy-not-measured", "starts-assumed"])
 
 
 def test_twins_cannot_be_told_apart():
@@ -149,15 +156,6 @@ def test_a_graded_workload_decides_and_the_others_have_their_decision_beside_it(
 def test_every_code_is_explained_where_a_reader_looks():
     readme = (REPOSITORY / "farm" / "compare" / "README.md").read_text(encoding="utf-8")
     assert [code for code in Code if f"`{code}`" not in readme] == []
-
-
-def test_questions_needed_shrinks_with_the_square_of_the_margin():
-    records = sweep({"baseline": Truth(), "nextn": Truth()}, 20)
-    measured = compare(records).workloads["gsm8k"].contrasts[0].accuracy
-    counts = {"only_against": 14, "only_variant": 13, "both": 1264, "neither": 28, "margin_pp": 1.0}
-    found = measured.model_copy(update=counts)
-    assert questions_needed(found) == pytest.approx(1754, abs=1)
-    assert questions_needed(found.model_copy(update={"margin_pp": 0.5})) == pytest.approx(4 * 1754, abs=4)
 
 
 def test_gap_between_synthetic_and_real_adds_up():

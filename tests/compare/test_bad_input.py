@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from compare_sweeps import Truth, sweep
 
+from farm.compare.metrics import checked
+from farm.errors import InputError
+
 PAIR = {"baseline": Truth(), "nextn": Truth(step_s=0.02)}
 
 
@@ -42,6 +45,12 @@ def disjoint():
         (changed("ttft_s", -0.5), "ttft_s is -0.5 in baseline / gsm8k / q000002"),
         (changed("latency_s", np.inf), "latency_s is inf"),
         (changed("completion_tokens", -1), "completion_tokens is -1"),
+        (changed("cached_tokens", -3), "cached_tokens is -3 in baseline / gsm8k / q000002 / repeat 0"),
+        (changed("decode_s", 1e6), "decode_s is 1e+06 in baseline / gsm8k / q000002"),
+        (
+            good().assign(verify_rounds=2, draft_tokens_proposed=6, draft_tokens_accepted=7),
+            "draft_tokens_accepted is 7 in baseline / gsm8k / q000000",
+        ),
         (
             changed("item_id", "q000003"),
             "1 cell(s) are answered more than once, the first is baseline / gsm8k / q000003",
@@ -163,3 +172,10 @@ def test_sweep_from_a_tracking_server(run, write, tmp_path):
     assert status == 0
     assert json.loads(output)["sweep"]["name"] == "tracked"
     assert run("zz", "--tracking-uri", uri)[0] == 2
+
+
+def test_fractional_repeats_and_text_for_numbers_are_refused():
+    with pytest.raises(InputError, match="repeat is 0.5 in baseline / gsm8k / q000000"):
+        checked(good().assign(repeat=0.5))
+    with pytest.raises(InputError, match="latency_s holds text, '1.5' for one"):
+        checked(good().assign(latency_s="1.5"))

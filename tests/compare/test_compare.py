@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from compare_sweeps import LADDER, Truth, sweep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farm.compare import compare
+from farm.compare.load import load
+from farm.compare.metrics import distribution
 from farm.compare.model import AcceptLengths
 from farm.report import json_file
 from farm.results.summary import SweepSummary
@@ -32,7 +35,8 @@ def test_figures_are_those_of_the_definitions():
     tpot = own["decode_s"].sum() / (own["completion_tokens"] - 1).sum()
     assert figures.tpot_ms.value == pytest.approx(1000 * tpot)
     assert figures.decode_tokens_per_s.value == pytest.approx(1 / tpot)
-    assert figures.accept_length == pytest.approx(own["completion_tokens"].sum() / own["verify_rounds"].sum())
+    assert figures.accept_length == pytest.approx((own["completion_tokens"] - 1).sum() / own["verify_rounds"].sum())
+    assert figures.accept_length_engine == pytest.approx(own["completion_tokens"].sum() / own["verify_rounds"].sum())
     accepted, proposed = own["draft_tokens_accepted"].sum(), own["draft_tokens_proposed"].sum()
     assert figures.accept_rate == pytest.approx(accepted / proposed)
     assert figures.latency_s.p95 == pytest.approx(np.quantile(own["latency_s"], 0.95))
@@ -54,6 +58,35 @@ def test_answers_of_one_token_and_errors_take_part_where_they_can():
     assert (figures.requests, figures.errors) == (39, 1)
     tpot = rest["decode_s"].sum() / (rest["completion_tokens"] - 1).sum()
     assert figures.tpot_ms.value == pytest.approx(1000 * tpot)
+
+
+def test_the_first_chunk_is_no_decode_step_and_the_prefill_is_in_no_verify_round():
+    """16 tokens, 4 in the first chunk, then 12 in 120 ms; 4 tokens in 3 rounds that accept nothing."""
+    records = sweep(PAIR, 20, nodes=2).assign(first_chunk_tokens=4, decode_s=0.12, ttft_s=0.2, latency_s=0.32)
+    records["completion_tokens"] = 16
+    figures = compare(records).workloads["gsm8k"].variants
+    assert figures["baseline"].tpot_ms.value == pytest.approx(10)
+    assert figures["baseline"].tpot_per_request_ms.p50 == pytest.approx(10)
+    refused = records.assign(
+        completion_tokens=4, verify_rounds=3, draft_tokens_proposed=9, draft_tokens_accepted=0, first_chunk_tokens=1
+    )
+    found = compare(refused).workloads["gsm8k"].variants["nextn"]
+    assert (found.accept_length, found.accept_length_engine) == pytest.approx((1.0, 4 / 3))
+
+
+def test_older_tables_tell_the_first_chunk_by_their_lists(write):
+    records = sweep(PAIR, 20, nodes=2).assign(chunk_tokens=[[4, 16]] * 40, completion_tokens=16, decode_s=0.12)
+    records.loc[[3, 5], "chunk_tokens"] = pd.Series([[], None], index=[3, 5])
+    loaded = load(write(records)).records["first_chunk_tokens"]
+    assert loaded.isna().sum() == 2
+    assert set(loaded.dropna()) == {4}
+
+
+def test_repeats_of_an_item_add_no_sureness_to_a_percentile_where_they_agree():
+    values, items = np.exp(np.random.default_rng(2).standard_normal(200)), np.arange(200)
+    once, often = distribution(values, items), distribution(np.tile(values, 16), np.tile(items, 16))
+    assert often.p50_ci == pytest.approx(once.p50_ci)
+    assert often.p95_ci == pytest.approx(once.p95_ci, rel=0.05)
 
 
 def test_contrast_is_over_shared_cells_only():

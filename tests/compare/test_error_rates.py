@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farm.stats.accuracy import margin_bounds, sign_flip_p, verdict
+from farm.stats.accuracy import margin_bounds, sign_flip_p, single, verdict
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -74,7 +74,7 @@ def test_equivalence_errs_at_most_five_times_in_a_hundred_at_the_margin(question
     error = sum(
         weight
         for lost, gained, weight in outcomes(questions, (discordant + 0.01) / 2, (discordant - 0.01) / 2)
-        if margin_bounds(differences(questions, lost, gained), 0.01).equivalence <= 0.05
+        if margin_bounds(single(differences(questions, lost, gained)), 0.01).equivalence <= 0.05
     )
     assert 0.01 < error <= 0.05
 
@@ -84,6 +84,6 @@ def test_verdict_errs_at_most_six_times_in_a_hundred_between_twins():
     error = 0.0
     for lost, gained, weight in outcomes(1319, 0.01, 0.01):
         sample = differences(1319, lost, gained)
-        found = verdict(gained - lost, sign_flip_p(sample)[1], margin_bounds(sample, 0.01).equivalence)
+        found = verdict(gained - lost, sign_flip_p(sample)[1], margin_bounds(single(sample), 0.01).equivalence)
         error += weight * (found in ("better", "worse"))
     assert 0.01 < error <= 0.06

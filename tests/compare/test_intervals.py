@@ -8,7 +8,6 @@ from scipy import stats
 
 from farm.stats.intervals import (
     MAX_ROWS,
-    engine_spread,
     group_sums,
     jackknife_error,
     log_p_value,
@@ -96,25 +95,6 @@ def test_random_groups_keep_sums_and_error():
     assert grouped.sum(axis=0) == pytest.approx(data.sum(axis=0))
     whole, less = (jackknife_error(resample(part, draws=2), ratio) for part in (data, grouped))
     assert less == pytest.approx(whole, rel=0.05)
-
-
-def test_starts_that_scatter_no_more_than_their_items_add_nothing():
-    spread = engine_spread(np.array([0.1, 0.1, 0.1]), np.full(3, 0.01), np.ones(3))
-    assert spread is not None
-    assert spread.deviation == 0
-    assert engine_spread(np.array([0.1]), np.array([0.01]), np.ones(1)) is None
-
-
-def test_scatter_of_starts_is_found_and_widens_the_interval():
-    rng = np.random.default_rng(4)
-    logs = 0.05 * rng.standard_normal(400)
-    spread = engine_spread(logs + 0.02 * rng.standard_normal(400), np.full(400, 0.02**2), np.ones(400))
-    assert spread is not None
-    assert spread.deviation * np.sqrt(400) == pytest.approx(0.05, rel=0.1)
-    few = engine_spread(np.array([-0.05, 0.0, 0.05, 0.02]), np.full(4, 0.005**2), np.ones(4))
-    data = rows()
-    narrow, wide = (ratio_interval(resample(data), ratio, len(data), one) for one in (None, few))
-    assert wide.low < narrow.low < narrow.high < wide.high
 
 
 def test_two_items_that_are_worlds_apart_have_an_open_interval():

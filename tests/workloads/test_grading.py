@@ -108,7 +108,7 @@ def test_every_solution_of_gsm8k_itself_in_every_rendering(gsm8k_folder):
         ("#### 5 - 3 = 2", "2"),
         ("#### 16 eggs - 3 eggs - 4 eggs = 9 eggs", "9"),
         ("#### 18 (since 16 - 7 = 9 eggs at $2)", "18"),
-        ("#### - 10", "-10"),
+        ("#### - 10", "10"),
         ("#### -$10", "-10"),
         ("#### $-10$", "-10"),
         ("#### 10 000", "10000"),
@@ -139,6 +139,18 @@ def test_every_solution_of_gsm8k_itself_in_every_rendering(gsm8k_folder):
         ("**Answer**\n\n18 eggs (of 30)", "18"),
         ("To convert the answer to weeks: 28 days / 7 = 4 weeks\nSo the result is 5", "5"),
         ("The answer to the question: 18. It took 3 steps.", "18"),
+        ("Answer:\n1. Janet has 16 eggs.\n2. She eats 3.\n3. She sells 13 for $2 each, which makes $26.", "26"),
+        ("**Answer:**\n\n1. 16 - 3 = 13\n2. 13 * 2 = 26", "26"),
+        ("Answer: 1. First, 16 - 3 = 13.\n2. Then 13 * 2 = 26\nSo 26 dollars.", "26"),
+        ("Answer: 18\n1. Check: 9\n2. It is 9 * 2.", "18"),
+        ("所以答案是 18。共用了 3 步，第 5 题。", "18"),
+        ("答案是18，因为 9 x 2 = 18，所以 7 天", "18"),
+        ("最终答案：18\n\n检查: 3 + 4", "18"),
+        ("答案：首先 16 - 3 = 13。\n一共 26", "26"),
+        ("#### - 18", "18"),
+        ("She finishes in 3rd place.", "3"),
+        ("There are 5 runners.\n#### 3rd", "3"),
+        ("She came 2nd, and the total is 18.", "18"),
         # the last number
         ("Therefore, she makes **$18** every day (9 eggs at $2 each).", "18"),
         ("**Step 3:** 9*2 = 18 dollars", "18"),
@@ -217,7 +229,7 @@ def test_huge_numbers_are_compared_digit_by_digit():
     assert not grade(f"#### {huge[:-1]}8", huge).correct
 
 
-@pytest.mark.parametrize("gold", ["", "Paris", "18 dollars", "#### 18"])
+@pytest.mark.parametrize("gold", ["", "Paris", "18 dollars", "#### 18", "1/0", "2 1/0"])
 def test_a_reference_that_is_no_number_is_refused(gold):
     with pytest.raises(ValueError, match="not a number"):
         grade("#### 18", gold)
