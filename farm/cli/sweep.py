@@ -31,6 +31,7 @@ from farm.redaction import HIDDEN
 from farm.results.describe import describe, grid_of
 from farm.results.folder import ResultsFolder, newest_run
 from farm.results.journal import Journal
+from farm.results.recovery import open_journal
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item
 from farm.workloads.build import build
@@ -124,7 +125,9 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         label_of(sweep),
     )
     results = ResultsFolder(run.folder)
-    with Journal(run.folder) as journal:
+    with open_journal(results) as (journal, notes):
+        for note in notes:
+            _say(console, note)
         results.write_sweep(summary)
         results.write_items(run.items)
         answered = journal.answered()

@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -91,6 +92,13 @@ class ResultsFolder:
             )
         return self._table(RECORDS, without)
 
+    def record_count(self) -> int:
+        """How many records the table holds, without reading them."""
+        try:
+            return int(pq.read_metadata(self.path / RECORDS).num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{self.path / RECORDS} is not a readable Parquet table: {error}.") from error
+
     def first_records(self, columns: Sequence[str], most: int) -> list[dict[str, Any]]:
         """Some columns of the first records: of a table of millions, all would fill the memory."""
         try:
@@ -145,7 +153,17 @@ class ResultsFolder:
         write_file(self.path / ITEMS, content.getvalue())
 
     def export(self, journal: Journal, described: Mapping[str, Any]) -> None:
-        """Bring all derived files up to the journal."""
+        """Bring all derived files up to the journal.
+
+        Raises:
+            JournalError: one cannot be written, or the table holds more than the journal.
+        """
+        with suppress(InputError):  # a broken table is replaced
+            if self.has_records and (rows := self.record_count()) > (knows := len(journal)):
+                raise JournalError(
+                    f"{self.path / RECORDS} holds {rows} records and the journal {knows}: the table is kept as it is; "
+                    "submit the sweep again, which rebuilds the journal from it"
+                )
         journal.write_parquet(self.path / RECORDS)
         write_json(self.path / ENGINES, journal.engines())
         self.write_sweep(described)
