@@ -26,12 +26,18 @@ from farm.driver.progress import Progress, span
 from farm.engines.base import default_python, model_of, python_of
 from farm.engines.registry import engine_of, label_of
 from farm.errors import FarmError, InputError, JournalError
+from farm.node.content import model_content
 from farm.paths import expand, results_root
 from farm.redaction import HIDDEN
 from farm.results.describe import describe, grid_of
-from farm.results.folder import ResultsFolder, newest_run
+from farm.results.folder import SWEEP, ResultsFolder
 from farm.results.journal import Journal
+from farm.results.origin import Origin
 from farm.results.recovery import open_journal
+from farm.results.runs import run_of
+from farm.results.submissions import continued, known_packages, mixes, origins
+from farm.results.summary import sweep_summary
+from farm.spec.identity import identity
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item
 from farm.workloads.build import build
@@ -99,12 +105,9 @@ def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
     """Load and check all that can be checked before any engine starts."""
     sweep = chosen_sweep(arguments, sweeps)
     items = build(sweep.workloads)
-    everything = digest(item for name in sorted(items) for item in items[name])
-    sweep_id = sweep.identity(everything)
+    sweep_id = identity(sweep, {name: digest(entries) for name, entries in items.items()})
     root = Path(expand(arguments.results)).absolute() if arguments.results else results_root()
-    newest = newest_run(root, sweep_id)
-    number = 0 if newest is None else newest + arguments.fresh
-    sweep_id = f"{sweep_id}.{number}" if number else sweep_id
+    sweep_id = run_of(root, sweep, sweep_id, fresh=arguments.fresh)
     return Run(sweep, items, sweep_id, root / sweep_id, grid_of(sweep, items))
 
 
@@ -128,9 +131,10 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
     with open_journal(results) as (journal, notes):
         for note in notes:
             _say(console, note)
+        answered = journal.answered()
+        summary, allowed = _continued(run, arguments, results, journal, summary, console)
         results.write_sweep(summary)
         results.write_items(run.items)
-        answered = journal.answered()
         total = sum(1 for _ in run.grid.cells())
         _say(console, f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}")
         if journal.rolled_back:
@@ -140,7 +144,9 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         started = time.monotonic()
         if len(answered) < total:
             try:
-                problems, summary["failed_variants"] = _run_missing(run, arguments, journal, summary, console, total)
+                problems, summary["failed_variants"] = _run_missing(
+                    run, arguments, journal, summary, console, total, allowed
+                )
             except KeyboardInterrupt:
                 interrupted = True
                 _say(console, "interrupted: results are being written, which takes some seconds")
@@ -157,8 +163,58 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
     return _close(run, missing, total, problems, failed, interrupted, console)
 
 
+def _continued(
+    run: Run,
+    arguments: argparse.Namespace,
+    results: ResultsFolder,
+    journal: Journal,
+    summary: dict[str, Any],
+    console: Console,
+) -> tuple[dict[str, Any], list[Origin]]:
+    """`sweep.json` with this submission, and the origins that its engines must be of; none of them allows any.
+
+    Raises:
+        InputError: answers of another origin would be mixed with those there are, and the user did not want that.
+    """
+    before = None
+    try:
+        if (said := results.sweep()) is not None:
+            before = sweep_summary(said, results.path / SWEEP)
+    except InputError as error:
+        said = None
+        _say(console, f"{error} It is kept as {results.set_sweep_aside()} and written anew")
+    settings = run.sweep.engine
+    known = origins(before, journal.engines()) if before else []
+    here = Origin(
+        model=model_content(run.sweep), versions=engine_of(run.sweep).versions(run.sweep, known_packages(known))
+    )
+    mixed = mixes(before, journal.engines(), here, settings.node_labels) if before and len(journal) else []
+    if mixed and not arguments.mix:
+        raise InputError(
+            f"the answers in {run.folder} are of another origin: {'; '.join(mixed)}. Submit with --fresh to start anew "
+            "beside them, or with --mix to have both in one table"
+        )
+    for what in mixed:
+        _say(console, f"mixed: {what}")
+    submission = {
+        "at": summary["created_at"],
+        "farm_version": summary["farm_version"],
+        "python": settings.python,
+        "node_labels": settings.node_labels,
+        "origin": here.model_dump(),
+        "mixed": mixed,
+    }
+    return continued(said, summary, submission), [] if arguments.mix or not len(journal) else known
+
+
 def _run_missing(
-    run: Run, arguments: argparse.Namespace, journal: Journal, summary: dict[str, Any], console: Console, total: int
+    run: Run,
+    arguments: argparse.Namespace,
+    journal: Journal,
+    summary: dict[str, Any],
+    console: Console,
+    total: int,
+    allowed: Sequence[Origin],
 ) -> tuple[list[str], dict[str, str]]:
     # Ray is imported here so that bad input is refused before its start-up time.
     import ray
@@ -174,6 +230,7 @@ def _run_missing(
         run.sweep_id,
         run.sweep,
         {name: {item.item_id: item for item in entries} for name, entries in run.items.items()},
+        tuple(allowed),
     )
     cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
     _end_on_signals()  # a Ray that was started here has put its own handler in the place of ours
@@ -307,6 +364,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--nodes", type=positive, metavar="N", help="use N engine slots; with --dry-run, plan for N (default: all)")
     add("--dry-run", action="store_true", help="print the plan, its cost and the engines' command lines; start nothing")
     add("--fresh", action="store_true", help="start anew beside earlier results of the same sweep")
+    add("--mix", action="store_true", help="go on though model content, versions or named nodes differ from before")
     return parser.parse_args(argv)
 
 

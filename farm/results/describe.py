@@ -8,6 +8,7 @@ from typing import Any
 
 import farm
 from farm.redaction import masked
+from farm.spec.identity import SCHEMA
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item, Label
 from farm.workloads.items import digest
@@ -33,6 +34,7 @@ def describe(
     """The content of `sweep.json`, apart from what the run adds to it; `commands` and `environments` are those of the
     engines by variant, without secrets; `label` marks the results."""
     return {
+        "schema": SCHEMA,
         "sweep_id": sweep_id,
         "name": sweep.name,
         "about": sweep.about,

@@ -20,6 +20,7 @@ import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -140,6 +141,12 @@ class ResultsFolder:
         """
         write_json(self.path / SWEEP, dict(described))
 
+    def set_sweep_aside(self) -> str:
+        """Keep a broken `sweep.json` under another name; returns that name."""
+        aside = f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}-{SWEEP}"
+        (self.path / SWEEP).rename(self.path / aside)
+        return aside
+
     def write_items(self, items: Mapping[str, Sequence[Item]]) -> None:
         """Write what is asked, item by item."""
         rows = [
@@ -213,12 +220,12 @@ def sweeps_in(root: Path) -> list[ResultsFolder]:
     """The folders of all sweeps below `root`, or the one that `root` is; the newest is the last."""
     if ResultsFolder(root).has_sweep:
         return [ResultsFolder(root)]
-    return sorted((one for one in _below(root) if one.has_sweep), key=lambda one: one.changed_s(SWEEP))
+    return sorted((one for one in folders_below(root) if one.has_sweep), key=lambda one: one.changed_s(SWEEP))
 
 
 def tables_in(root: Path) -> list[ResultsFolder]:
     """The folders below `root` that hold records, whose they may be; the newest is the last."""
-    return sorted((one for one in _below(root) if one.has_records), key=lambda one: one.changed_s(RECORDS))
+    return sorted((one for one in folders_below(root) if one.has_records), key=lambda one: one.changed_s(RECORDS))
 
 
 def find(root: Path, sweep_id: str | None) -> ResultsFolder | None:
@@ -227,7 +234,7 @@ def find(root: Path, sweep_id: str | None) -> ResultsFolder | None:
     Raises:
         InputError: several are meant, or its table must be written again first.
     """
-    folders = [one for one in _below(root) if one.has_records]
+    folders = [one for one in folders_below(root) if one.has_records]
     if sweep_id is None:
         return max(folders, key=lambda one: one.changed_s(RECORDS, SWEEP), default=None)
     exact = [one for one in folders if one.path.name == sweep_id]
@@ -246,7 +253,7 @@ def begins(whole: str, begun: str) -> bool:
 
 def newest_run(root: Path, sweep_id: str) -> int | None:
     """Number of the newest run of a sweep: 0 is the folder of its id, N that with `.N` behind it."""
-    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", one.path.name) for one in _below(root)]
+    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", one.path.name) for one in folders_below(root)]
     return max((int(match[1] or 0) for match in found if match), default=None)
 
 
@@ -270,7 +277,8 @@ def write_file(path: Path, content: bytes) -> None:
         raise JournalError(f"{path}: {error.strerror or error}; free the disk or make the folder writable") from error
 
 
-def _below(root: Path) -> list[ResultsFolder]:
+def folders_below(root: Path) -> list[ResultsFolder]:
+    """Every folder right below `root`, whatever it holds."""
     try:
         return [ResultsFolder(path) for path in root.iterdir()]
     except OSError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
 from farm.errors import InputError
+from farm.results.origin import Origin
 
 
 class Told(BaseModel):
@@ -42,6 +43,7 @@ class ResolvedEngine(Told):
 
     concurrency: int | None = None
     env: dict[str, str] = Field(default_factory=dict)
+    node_labels: dict[str, str] = Field(default_factory=dict)
 
 
 class ResolvedVariant(Told):
@@ -71,6 +73,20 @@ class ResolvedSweep(Told):
     workloads: dict[str, ResolvedWorkload] = Field(default_factory=dict)
 
 
+class Submission(Told):
+    """One submission of the sweep: when, of which farm, for which nodes, and what its driver knew of the origin.
+
+    `mixed` says how its answers differ in origin from those before, where the user wanted that.
+    """
+
+    at: str | None = None
+    farm_version: str | None = None
+    python: str | None = None
+    node_labels: dict[str, str] = Field(default_factory=dict)
+    origin: Origin = Origin()
+    mixed: tuple[str, ...] = ()
+
+
 class SweepSummary(Told):
     """`sweep.json`; `environments` are those the engines were started with, secrets out, null in sweeps before it."""
 
@@ -92,6 +108,7 @@ class SweepSummary(Told):
     resolved: ResolvedSweep = ResolvedSweep()
     commands: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     environments: dict[str, dict[str, str]] | None = None
+    submissions: tuple[Submission, ...] = ()
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:

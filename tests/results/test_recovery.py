@@ -14,8 +14,9 @@ from farm.results.recovery import open_journal
 def record(item):
     return Record(
         sweep_id="s-1", variant="v", workload="w", item_id=item, repeat=0, node="n", engine_id="e",
-        engine_kind="sglang", label=None, started_at=datetime(2026, 1, 2, 3, 4, 5, 6, UTC), sequence=0, completion_tokens=7, ttft_s=0.5,
-        latency_s=2.0, decode_s=1.5, accept_histogram=[1, 2], chunk_times_s=[0.5, 2.0], chunk_tokens=[1, 7],
+        engine_kind="sglang", label=None, started_at=datetime(2026, 1, 2, 3, 4, 5, 6, UTC), sequence=0,
+        completion_tokens=7, ttft_s=0.5, latency_s=2.0, decode_s=1.5, accept_histogram=[1, 2],
+        chunk_times_s=[0.5, 2.0], chunk_tokens=[1, 7],
     )  # fmt: skip
 
 
