@@ -30,14 +30,19 @@ import pyarrow.parquet as pq
 
 from farm.errors import InputError, JournalError
 from farm.results.journal import JOURNAL, Journal
+from farm.results.record import RECORD_SCHEMA
 from farm.types import Item
 
 RECORDS: Final = "requests.parquet"
 SWEEP: Final = "sweep.json"
 ENGINES: Final = "engines.json"
 ITEMS: Final = "items.parquet"
+_ITEM_COLUMNS: Final = ("workload", "item_id", "prompt", "gold")
 SHARED: Final = (RECORDS, SWEEP, ENGINES, ITEMS)
 """What a comparison elsewhere needs; only the records are required."""
+
+
+_KEYS: Final = ("variant", "workload", "item_id", "repeat")
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,12 @@ class ResultsFolder:
 
     def items(self) -> pa.Table | None:
         """What was asked, item by item: workload, item_id, prompt, gold."""
-        return self._table(ITEMS) if (self.path / ITEMS).is_file() else None
+        if not (self.path / ITEMS).is_file():
+            return None
+        table = self._table(ITEMS)
+        if missing := [name for name in _ITEM_COLUMNS if name not in table.column_names]:
+            raise InputError(f"{self.path / ITEMS} lacks {', '.join(missing)}; it is no sweep's.")
+        return table
 
     def records(self, *, without: Collection[str] = ()) -> pa.Table:
         """All records, apart from some columns."""
@@ -91,7 +101,12 @@ class ResultsFolder:
             raise InputError(
                 f"{self.path} holds no {RECORDS}; give --results the folder that a sweep printed at its end."
             )
-        return self._table(RECORDS, without)
+        return _checked(self._table(RECORDS, without), self.path / RECORDS)
+
+    def log_of(self, engine_id: str) -> Path | None:
+        """An engine's log, if it is there and of this folder: a folder that somebody sent may hold links."""
+        log = self.path / "engines" / f"{engine_id}.log"
+        return log if log.is_file() and log.resolve().is_relative_to(self.path.resolve()) else None
 
     def record_count(self) -> int:
         """How many records the table holds, without reading them."""
@@ -114,7 +129,10 @@ class ResultsFolder:
 
     def texts(self, item_ids: Iterable[str]) -> pa.Table:
         """The output texts of a few items: workload, variant, item_id, repeat, output_text."""
-        source = ds.dataset(self.path / RECORDS)
+        try:
+            source = ds.dataset(self.path / RECORDS)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{self.path / RECORDS} is not a readable Parquet table: {error}.") from error
         wanted = ["workload", "variant", "item_id", "repeat", "output_text"]
         if "output_text" not in source.schema.names:
             return pa.table({name: [] for name in wanted})
@@ -154,9 +172,9 @@ class ResultsFolder:
             for name, entries in items.items()
             for item in entries
         ]
-        columns = ("workload", "item_id", "prompt", "gold")
+        schema = pa.schema([(name, pa.string()) for name in _ITEM_COLUMNS])
         content = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in columns])), content)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), content)
         write_file(self.path / ITEMS, content.getvalue())
 
     def export(self, journal: Journal, described: Mapping[str, Any]) -> None:
@@ -201,7 +219,7 @@ class ResultsFolder:
             value = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error}.") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is not valid JSON: {error}.") from error
         if not isinstance(value, kind):
             raise InputError(f"{path} holds a {type(value).__name__}, not a {kind.__name__}.")
@@ -214,6 +232,26 @@ class ResultsFolder:
             return pq.read_table(path, columns=names)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} is not a readable Parquet table: {error}.") from error
+
+
+def _checked(table: pa.Table, path: Path) -> pa.Table:
+    """The table with the columns of records in the types of records; the values of the cell keys are there.
+
+    Raises:
+        InputError: naming the column.
+    """
+    for index, field in enumerate(table.schema):
+        if field.name not in RECORD_SCHEMA.names:
+            continue
+        wanted = RECORD_SCHEMA.field(field.name).type
+        if field.type != wanted:
+            try:
+                table = table.set_column(index, field.name, table.column(index).cast(wanted))
+            except pa.ArrowException as error:
+                raise InputError(f"{path}: {field.name} holds {field.type}, not {wanted}: {error}.") from error
+        if field.name in _KEYS and table.column(index).null_count:
+            raise InputError(f"{path}: {field.name} is missing in {table.column(index).null_count} rows.")
+    return table
 
 
 def sweeps_in(root: Path) -> list[ResultsFolder]:

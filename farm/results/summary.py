@@ -7,12 +7,43 @@ is not known is left alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from farm.errors import InputError
 from farm.results.origin import Origin
+
+
+def _file_name(text: str) -> str:
+    """A name that becomes part of a path stays one part of it."""
+    if text.startswith(".") or any(letter in "/\\" or not letter.isprintable() for letter in text):
+        raise ValueError(f"{text!r:.80} is no plain name")
+    return text
+
+
+def _moment(text: str) -> str:
+    if not _EARLIEST <= datetime.fromisoformat(text).year <= _LATEST:
+        raise ValueError(f"{text} is no moment at which a sweep was run")
+    return text
+
+
+# What such a file says may come from anybody.
+PlainName = Annotated[str, Field(max_length=250), AfterValidator(_file_name)]
+Moment = Annotated[str, AfterValidator(_moment)]
+_EARLIEST: Final = 1980
+_LATEST: Final = 9000
 
 
 class Told(BaseModel):
@@ -32,8 +63,8 @@ class WorkloadSummary(Told):
     kind: str | None = None
     title: str | None = None
     sampling: dict[str, JsonValue] = Field(default_factory=dict)
-    items: int = 0
-    repeats: int | None = None
+    items: int = Field(default=0, ge=0)
+    repeats: int | None = Field(default=None, ge=1)
     digest: str = ""
     source: str | None = None
 
@@ -90,10 +121,10 @@ class Submission(Told):
 class SweepSummary(Told):
     """`sweep.json`; `environments` are those the engines were started with, secrets out, null in sweeps before it."""
 
-    sweep_id: str | None = None
-    name: str | None = None
+    sweep_id: PlainName | None = None
+    name: PlainName | None = None
     about: str | None = None
-    created_at: str | None = None
+    created_at: Moment | None = None
     farm_version: str | None = None
     model: str | None = None
     label: str | None = None
@@ -130,7 +161,7 @@ class StartTimes(Told):
 class EngineSummary(Told):
     """One engine in `engines.json`."""
 
-    engine_id: str = ""
+    engine_id: PlainName = ""
     variant: str = ""
     node: str | None = None
     start_s: float | None = None
@@ -138,7 +169,6 @@ class EngineSummary(Told):
     version: JsonValue = None
     versions: dict[str, JsonValue] = Field(default_factory=dict)
     hardware: dict[str, JsonValue] = Field(default_factory=dict)
-    log: str | None = None
 
 
 _ENGINES = TypeAdapter(tuple[EngineSummary, ...])
