@@ -229,3 +229,13 @@ def test_labels(tmp_path):
 def test_data_files_are_relative_to_the_sweep(tmp_path):
     sweep = load(tmp_path, {"workloads": {"p": {"kind": "prompts", "file": "mine.jsonl"}}})
     assert sweep.workloads["p"].file == str(tmp_path / "mine.jsonl")
+
+
+def test_in_a_shipped_job_a_file_that_stayed_behind_is_said_to_have(tmp_path, monkeypatch):
+    shipped = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
+    shipped.mkdir(parents=True)
+    monkeypatch.chdir(shipped)
+    sweep = load(shipped, {"workloads": {"p": {"kind": "prompts", "file": "../mine.jsonl"}}})
+    for ask in (lambda: load_sweep(tmp_path / "absent.yaml"), sweep.workloads["p"].items):
+        with pytest.raises(InputError, match="--working-dir"):
+            ask()

@@ -20,23 +20,21 @@ from rich.console import Console
 from rich.text import Text
 
 from farm.cli.arguments import chosen_sweep, positive, sweep_parser
+from farm.cli.submission import submitted
 from farm.driver.history import first_costs
 from farm.driver.plan import Position, make_plan
 from farm.driver.progress import Progress, span
 from farm.engines.base import default_python, model_of, python_of
 from farm.engines.registry import engine_of, label_of
 from farm.errors import FarmError, InputError, JournalError
-from farm.node.content import model_content
 from farm.paths import expand, results_root
 from farm.redaction import HIDDEN
 from farm.results.describe import describe, grid_of
-from farm.results.folder import SWEEP, ResultsFolder
+from farm.results.folder import ResultsFolder
 from farm.results.journal import Journal
 from farm.results.origin import Origin
 from farm.results.recovery import open_journal
 from farm.results.runs import run_of
-from farm.results.submissions import continued, known_packages, mixes, origins
-from farm.results.summary import sweep_summary
 from farm.spec.identity import identity
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item
@@ -47,6 +45,7 @@ COMPLETE: Final = 0
 FAILED: Final = 1
 INCOMPLETE: Final = 3
 _SHOWN_PROBLEMS: Final = 10
+_SHORT_S: Final = 1200
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,9 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         for note in notes:
             _say(console, note)
         answered = journal.answered()
-        summary, allowed = _continued(run, arguments, results, journal, summary, console)
+        summary, allowed = submitted(
+            sweep, results, journal, summary, mix=arguments.mix, say=lambda text: _say(console, text)
+        )
         results.write_sweep(summary)
         results.write_items(run.items)
         total = sum(1 for _ in run.grid.cells())
@@ -161,50 +162,6 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         _say(console, f"MLflow UI: {ui}")
     failed = summary.get("failed_variants", {})
     return _close(run, missing, total, problems, failed, interrupted, console)
-
-
-def _continued(
-    run: Run,
-    arguments: argparse.Namespace,
-    results: ResultsFolder,
-    journal: Journal,
-    summary: dict[str, Any],
-    console: Console,
-) -> tuple[dict[str, Any], list[Origin]]:
-    """`sweep.json` with this submission, and the origins that its engines must be of; none of them allows any.
-
-    Raises:
-        InputError: answers of another origin would be mixed with those there are, and the user did not want that.
-    """
-    before = None
-    try:
-        if (said := results.sweep()) is not None:
-            before = sweep_summary(said, results.path / SWEEP)
-    except InputError as error:
-        said = None
-        _say(console, f"{error} It is kept as {results.set_sweep_aside()} and written anew")
-    settings = run.sweep.engine
-    known = origins(before, journal.engines()) if before else []
-    here = Origin(
-        model=model_content(run.sweep), versions=engine_of(run.sweep).versions(run.sweep, known_packages(known))
-    )
-    mixed = mixes(before, journal.engines(), here, settings.node_labels) if before and len(journal) else []
-    if mixed and not arguments.mix:
-        raise InputError(
-            f"the answers in {run.folder} are of another origin: {'; '.join(mixed)}. Submit with --fresh to start anew "
-            "beside them, or with --mix to have both in one table"
-        )
-    for what in mixed:
-        _say(console, f"mixed: {what}")
-    submission = {
-        "at": summary["created_at"],
-        "farm_version": summary["farm_version"],
-        "python": settings.python,
-        "node_labels": settings.node_labels,
-        "origin": here.model_dump(),
-        "mixed": mixed,
-    }
-    return continued(said, summary, submission), [] if arguments.mix or not len(journal) else known
 
 
 def _run_missing(
@@ -334,17 +291,19 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
     for slot, sessions in plan.sessions.items():
         say(f"{slot}: " + ", then ".join(f"{session.variant} ({len(session.cells)} cells)" for session in sessions))
     say(f"{sum(1 for _ in run.grid.cells())} cells, {plan.starts} engine starts on {len(plan.sessions)} nodes")
-    if run.sweep.engine.device == "cuda":
+    measured = costs.measured(run.grid.variants, run.grid.items)
+    if run.sweep.engine.device == "cuda" or measured:
         end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
         hours = kind.speed(run.sweep.engine) / 3600  # an emulation's hours are its machines'
         emulated = f"{kind.name} " if kind.own_clock else ""
+        published = ", else at the published speed of the baseline on DGX Sparks; faster variants take less"
         say(
-            f"about {sum(plan.ends_s.values()) * hours:.1f} {emulated}node-hours, done after {plan.end_s * hours:.1f} "
-            f"{emulated}h ({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at "
-            "the published speed of the baseline on DGX Sparks; faster variants take less"
+            f"about {sum(plan.ends_s.values()) * hours:.{_digits(plan.end_s)}f} {emulated}node-hours, warm-ups "
+            f"included, done after {plan.end_s * hours:.{_digits(plan.end_s)}f} {emulated}h ({end:%Y-%m-%d %H:%M} if "
+            f"started now), by what earlier sweeps of this model took{'' if measured else published}"
         )
     else:
-        say("no cost is predicted for engines on a CPU")
+        say("no cost is predicted for engines on a CPU before a first sweep of this model has measured it here")
     say()
     say("# The engines, as they start on this machine; each listens on SGLang's own port unless --port is added.")
     if kind.note:
@@ -355,6 +314,10 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
         shown = command.masked()
         say(f"# {variant.name}" + (f" ({HIDDEN} stands for a secret: write it in)" if shown != command else ""))
         say(shown.as_shell())
+
+
+def _digits(seconds: float) -> int:
+    return 1 if seconds > _SHORT_S else 3
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
