@@ -49,6 +49,8 @@ def submitted(
             f"the answers in {results.path} are of another origin: {'; '.join(mixed)}. Submit with --fresh to start "
             "anew beside them, or with --mix to have both in one table"
         )
+    if known and here.model and not any(one.model for one in known):
+        say("which content of the model the earlier answers came from is not known; from now on it is")
     for what in mixed:
         say(f"mixed: {what}")
     submission = {

@@ -25,7 +25,7 @@ for name in sys.argv[1:]:
     try:
         found[name] = version(name)
     except PackageNotFoundError:
-        pass
+        found[name] = "not installed"
 print(json.dumps(found))
 """
 
