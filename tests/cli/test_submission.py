@@ -14,7 +14,6 @@ from farm.results.record import Record
 from farm.spec.loading import load_sweep
 from farm.workloads.build import build
 
-
 RECORD = Record(
     sweep_id="s-1", variant="baseline", workload="w", item_id="i", repeat=0, node="n", engine_id="e",
     engine_kind="emulated", label=None, started_at=datetime(2026, 1, 2, tzinfo=UTC), sequence=0,
