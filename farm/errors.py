@@ -9,6 +9,7 @@ FarmError
 │   └── StreamBroken        its answer was malformed, cut short or impossible: retry on a fresh engine
 ├── VariantNotActive    the engine runs, but not the variant that was asked for: no figure may be taken from it
 ├── JournalError        the journal cannot be read or written: nothing was lost, the message says what to free or repair
+│   ├── JournalDamaged      its file is broken: the table beside it may hold what it held
 │   └── SweepHeld           another driver works on the sweep: wait for it or stop it
 └── TrackingError       MLflow did not take the results: they are in the journal, sync them later
 """
@@ -59,6 +60,10 @@ class VariantNotActive(FarmError):
 
 class JournalError(FarmError):
     """The journal cannot be read or written."""
+
+
+class JournalDamaged(JournalError):
+    """The journal's file is broken."""
 
 
 class SweepHeld(JournalError):

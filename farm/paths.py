@@ -31,3 +31,10 @@ def is_path(text: str) -> bool:
 def absolute(folder: Path, text: str) -> str:
     """A path, expanded, and relative to `folder` unless it is absolute."""
     return str((folder / expand(text)).absolute())
+
+
+def not_shipped() -> str:
+    """What to add where a file is not there: nothing, or in a job that Ray shipped here, what it was shipped with."""
+    if "runtime_resources" not in Path.cwd().parts:
+        return ""
+    return "; of the machine that submitted the job, only what lies in its --working-dir is here: put the file into it"

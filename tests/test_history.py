@@ -32,7 +32,8 @@ def test_without_earlier_sweeps_the_published_figures_count(sweep, tmp_path):
     costs = first_costs(sweep, build(sweep.workloads), tmp_path / "none")
     assert costs.cell_s(CellKey("baseline", "gsm8k", "gsm-mini-0001", 0)) == 0.152
     assert costs.cell_s(CellKey("humming", "synthetic", "synthetic-0000", 0)) == pytest.approx(0.667, rel=0.01)
-    assert costs.start_s("baseline") == 4.8
+    # The published start, and two warm-up requests of each workload.
+    assert costs.start_s("baseline") == pytest.approx(4.8 + 0.238, abs=0.001)
 
 
 def write_earlier(folder, items):
@@ -69,3 +70,11 @@ def test_an_earlier_sweep_tells_which_questions_need_long_answers(sweep, tmp_pat
         costs.learn(CellKey("baseline", "gsm8k", f"other-{number}", 0), "a", 100, 1.0)
     predicted = [costs.cell_s(CellKey("baseline", "gsm8k", item.item_id, 0)) for item in items["gsm8k"]]
     assert min(predicted[1::2]) > 2 * max(predicted[::2])
+
+
+def test_a_cost_is_measured_once_starts_and_answers_of_all_variants_are_known(sweep, tmp_path):
+    items = build(sweep.workloads)
+    write_earlier(tmp_path / "earlier", items["gsm8k"])
+    assert not first_costs(sweep, items, tmp_path).measured(["marlin"], ["gsm8k", "synthetic"])
+    assert first_costs(sweep, items, tmp_path).measured(["marlin"], ["gsm8k"])
+    assert not first_costs(sweep, items, tmp_path).measured(["marlin", "baseline"], ["gsm8k"])

@@ -215,20 +215,6 @@ def test_wrong_overrides_are_refused(tmp_path, override):
         load(tmp_path, overrides=[override])
 
 
-def test_identity_follows_what_is_asked_and_nothing_else(tmp_path):
-    sweep = load(tmp_path)
-    same = load(tmp_path, {"about": "words", "engine": {"device": "cpu", "start_timeout_s": 5, "python": "/elsewhere"}})
-    assert sweep.identity("d") == same.identity("d")
-    assert sweep.identity("d") != sweep.identity("other items")
-    for changed in (
-        {"engine": {"device": "cpu", "concurrency": 1, "args": {"dtype": "float32"}}},
-        {"model": {"path": "/elsewhere"}},
-        {"variants": [{"name": "plain"}]},
-        {"workloads": {"s": {"kind": "synthetic", "requests": 3, "input_tokens": 16, "output_tokens": 4}}},
-    ):
-        assert load(tmp_path, changed).identity("d") != sweep.identity("d")
-
-
 def test_labels(tmp_path):
     assert label_of(load(tmp_path, {"model": {"path": "inclusionAI/Ling-3.0-flash-fp4"}})) is None
     # A builtin carries its label whatever the sweep says.
@@ -243,3 +229,13 @@ def test_labels(tmp_path):
 def test_data_files_are_relative_to_the_sweep(tmp_path):
     sweep = load(tmp_path, {"workloads": {"p": {"kind": "prompts", "file": "mine.jsonl"}}})
     assert sweep.workloads["p"].file == str(tmp_path / "mine.jsonl")
+
+
+def test_in_a_shipped_job_a_file_that_stayed_behind_is_said_to_have(tmp_path, monkeypatch):
+    shipped = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
+    shipped.mkdir(parents=True)
+    monkeypatch.chdir(shipped)
+    sweep = load(shipped, {"workloads": {"p": {"kind": "prompts", "file": "../mine.jsonl"}}})
+    for ask in (lambda: load_sweep(tmp_path / "absent.yaml"), sweep.workloads["p"].items):
+        with pytest.raises(InputError, match="--working-dir"):
+            ask()

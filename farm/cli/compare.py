@@ -13,6 +13,8 @@ from farm.compare.load import Results, default_tracking_uri, download, load, loc
 from farm.compare.model import Comparison
 from farm.errors import FarmError, InputError
 from farm.paths import results_root
+from farm.results.folder import RECORDS
+from farm.results.journal import damage
 
 FORMATS = ("table", "markdown", "json", "csv", "html")
 
@@ -55,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, scratch: Path) -> str:
-    results = load(_folder(options, scratch))
+    folder = _folder(options, scratch)
+    results = load(folder)
+    if broken := damage(folder):
+        print(f"farm.compare: the journal of {folder} is damaged ({broken}): read from {RECORDS}", file=sys.stderr)
     comparison = compare(
         results.records,
         results.sweep,

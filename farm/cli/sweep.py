@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from farm.cli.arguments import chosen_sweep, positive, sweep_parser
+from farm.cli.submission import submitted
 from farm.driver.history import first_costs
 from farm.driver.plan import Position, make_plan
 from farm.driver.progress import Progress, span
@@ -29,9 +30,13 @@ from farm.errors import FarmError, InputError, JournalError
 from farm.paths import expand, results_root
 from farm.redaction import HIDDEN
 from farm.results.describe import describe, grid_of
-from farm.results.folder import ResultsFolder, newest_run
+from farm.results.folder import ResultsFolder
 from farm.results.journal import Journal
+from farm.results.origin import Origin
+from farm.results.recovery import open_journal
+from farm.results.runs import run_of
 from farm.results.summary import SweepSummary
+from farm.spec.identity import identity
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item
 from farm.workloads.build import build
@@ -41,6 +46,7 @@ COMPLETE: Final = 0
 FAILED: Final = 1
 INCOMPLETE: Final = 3
 _SHOWN_PROBLEMS: Final = 10
+_SHORT_S: Final = 1200
 
 
 @dataclass(frozen=True)
@@ -99,12 +105,9 @@ def prepare(arguments: argparse.Namespace, sweeps: Path) -> Run:
     """Load and check all that can be checked before any engine starts."""
     sweep = chosen_sweep(arguments, sweeps)
     items = build(sweep.workloads)
-    everything = digest(item for name in sorted(items) for item in items[name])
-    sweep_id = sweep.identity(everything)
+    sweep_id = identity(sweep, {name: digest(entries) for name, entries in items.items()})
     root = Path(expand(arguments.results)).absolute() if arguments.results else results_root()
-    newest = newest_run(root, sweep_id)
-    number = 0 if newest is None else newest + arguments.fresh
-    sweep_id = f"{sweep_id}.{number}" if number else sweep_id
+    sweep_id = run_of(root, sweep, sweep_id, fresh=arguments.fresh)
     return Run(sweep, items, sweep_id, root / sweep_id, grid_of(sweep, items))
 
 
@@ -125,10 +128,15 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         label_of(sweep),
     )
     results = ResultsFolder(run.folder)
-    with Journal(run.folder) as journal:
+    with open_journal(results) as (journal, notes):
+        for note in notes:
+            _say(console, note)
+        answered = journal.answered()
+        summary, allowed = submitted(
+            sweep, results, journal, summary, mix=arguments.mix, say=lambda text: _say(console, text)
+        )
         results.write_sweep(summary)
         results.write_items(run.items)
-        answered = journal.answered()
         total = sum(1 for _ in run.grid.cells())
         _say(console, f"sweep {run.sweep_id}: {total} cells, {len(answered)} already answered, in {run.folder}")
         if journal.rolled_back:
@@ -139,7 +147,7 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
         started = time.monotonic()
         if len(answered) < total:
             try:
-                problems, failed = _run_missing(run, arguments, journal, summary, console, total)
+                problems, failed = _run_missing(run, arguments, journal, summary, console, total, allowed)
             except KeyboardInterrupt:
                 interrupted = True
                 _say(console, "interrupted: results are being written, which takes some seconds")
@@ -156,7 +164,13 @@ def execute(run: Run, arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run_missing(
-    run: Run, arguments: argparse.Namespace, journal: Journal, summary: SweepSummary, console: Console, total: int
+    run: Run,
+    arguments: argparse.Namespace,
+    journal: Journal,
+    summary: SweepSummary,
+    console: Console,
+    total: int,
+    allowed: Sequence[Origin],
 ) -> tuple[list[str], dict[str, str]]:
     # Ray is imported here so that bad input is refused before its start-up time.
     import ray
@@ -172,6 +186,7 @@ def _run_missing(
         run.sweep_id,
         run.sweep,
         {name: {item.item_id: item for item in entries} for name, entries in run.items.items()},
+        tuple(allowed),
     )
     cluster.connect(before_local_start=EngineSlot("local", "this machine", assignment).check)
     _end_on_signals()  # a Ray that was started here has put its own handler in the place of ours
@@ -275,17 +290,19 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
     for slot, sessions in plan.sessions.items():
         say(f"{slot}: " + ", then ".join(f"{session.variant} ({len(session.cells)} cells)" for session in sessions))
     say(f"{sum(1 for _ in run.grid.cells())} cells, {plan.starts} engine starts on {len(plan.sessions)} nodes")
-    if run.sweep.engine.device == "cuda":
+    measured = costs.measured(run.grid.variants, run.grid.items)
+    if run.sweep.engine.device == "cuda" or measured:
         end = datetime.now().astimezone() + timedelta(seconds=plan.end_s)
         hours = kind.speed(run.sweep.engine) / 3600  # an emulation's hours are its machines'
         emulated = f"{kind.name} " if kind.own_clock else ""
+        published = ", else at the published speed of the baseline on DGX Sparks; faster variants take less"
         say(
-            f"about {sum(plan.ends_s.values()) * hours:.1f} {emulated}node-hours, done after {plan.end_s * hours:.1f} "
-            f"{emulated}h ({end:%Y-%m-%d %H:%M} if started now), by what earlier sweeps of this model took, else at "
-            "the published speed of the baseline on DGX Sparks; faster variants take less"
+            f"about {sum(plan.ends_s.values()) * hours:.{_digits(plan.end_s)}f} {emulated}node-hours, warm-ups "
+            f"included, done after {plan.end_s * hours:.{_digits(plan.end_s)}f} {emulated}h ({end:%Y-%m-%d %H:%M} if "
+            f"started now), by what earlier sweeps of this model took{'' if measured else published}"
         )
     else:
-        say("no cost is predicted for engines on a CPU")
+        say("no cost is predicted for engines on a CPU before a first sweep of this model has measured it here")
     say()
     say("# The engines, as they start on this machine; each listens on SGLang's own port unless --port is added.")
     if kind.note:
@@ -298,6 +315,10 @@ def _show_plan(run: Run, nodes: int, console: Console) -> None:
         say(shown.as_shell())
 
 
+def _digits(seconds: float) -> int:
+    return 1 if seconds > _SHORT_S else 3
+
+
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = sweep_parser("jobs/sweep.py", "Run a sweep, or go on with one.", "quickstart")
     add: Callable[..., Any] = parser.add_argument
@@ -305,6 +326,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--nodes", type=positive, metavar="N", help="use N engine slots; with --dry-run, plan for N (default: all)")
     add("--dry-run", action="store_true", help="print the plan, its cost and the engines' command lines; start nothing")
     add("--fresh", action="store_true", help="start anew beside earlier results of the same sweep")
+    add("--mix", action="store_true", help="go on though model content, versions or named nodes differ from before")
     return parser.parse_args(argv)
 
 

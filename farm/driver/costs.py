@@ -136,6 +136,14 @@ class Costs:
                 return sum(each.seconds for each in known) / sum(each.count for each in known)
         return self.prior_start_s
 
+    def measured(self, variants: Iterable[str], workloads: Iterable[str]) -> bool:
+        """Whether starts and answers of all of them were measured, here or in earlier sweeps."""
+        names = list(workloads)
+        return all(
+            self.expected_start_s(variant) is not None and all(self._rate_of(variant, name) for name in names)
+            for variant in variants
+        )
+
     def slowness(self, slot: str) -> float:
         """How many times as long as usual a cell takes on a slot, drawn to 1 while little is known."""
         expected = took = 0.0

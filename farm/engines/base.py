@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -286,6 +286,10 @@ class Engine(ABC):
     def missing(self, sweep: Sweep, variant: Variant) -> list[str]:
         """What this machine lacks for a variant, each as a sentence; seen before its engine costs minutes."""
         return []
+
+    def versions(self, sweep: Sweep, packages: Collection[str]) -> dict[str, str]:
+        """Versions of packages where engines run on this machine, without starting one; empty where nobody can tell."""
+        return {}
 
     @abstractmethod
     def command(self, sweep: Sweep, variant: Variant, *, model_path: str, python: str) -> EngineCommand:

@@ -13,12 +13,14 @@ from typing import Final
 
 from farm.engines.base import Engine, Launch, OnPhase, RunningEngine, model_of, python_of
 from farm.engines.registry import engine_of, label_of
-from farm.errors import EngineStartError, FarmError, VariantNotActive
+from farm.errors import EngineStartError, FarmError, InputError, VariantNotActive
+from farm.node.content import model_content
 from farm.node.messages import Assignment, EngineDetails, EngineReport, Event
 from farm.node.telemetry import Telemetry, visible_gpu
 from farm.node.telemetry.table import as_parquet
 from farm.paths import farm_home
 from farm.redaction import masked
+from farm.results.origin import differences
 from farm.types import Item
 
 _LOG_PART_BYTES: Final = 256 * 1024
@@ -47,6 +49,7 @@ class Launcher:
         """Start an engine and compare it with what its variant declares.
 
         Raises:
+            InputError: its answers would be mixed with those of other origin.
             EngineStartError: this node lacks something, or the engine does not come up.
             VariantNotActive: it came up as something else.
         """
@@ -82,7 +85,14 @@ class Launcher:
             )
             self.report(EngineReport(engine_id, failed, _log_text(log)))
             raise
-        details = replace(details, status="started", facts=engine.facts)
+        details = replace(
+            details, status="started", facts=engine.facts, model_digest=await asyncio.to_thread(model_content, sweep)
+        )
+        if mixed := self._mixed(details):
+            await engine.stop()
+            failed = replace(details, status="failed", reason=mixed)
+            self.report(EngineReport(engine_id, failed, _log_text(log)))
+            raise InputError(mixed)
         self.report(EngineReport(engine_id, details))
         return Launched(engine_id, engine, details, self._telemetry(kind))
 
@@ -96,6 +106,14 @@ class Launcher:
         if not alive:
             details = replace(details, reason=engine.explain())
         self.report(EngineReport(launched.engine_id, details, _log_text(Path(details.log)), as_parquet(readings)))
+
+    def _mixed(self, details: EngineDetails) -> str | None:
+        """How an engine differs from all that the sweep's records came from."""
+        now = details.summary().origin
+        found = differences(self.assignment.origins, now) if now else []
+        if not found:
+            return None
+        return f"{self.name} differs from what the records came from: {'; '.join(found)}; --mix takes it nevertheless"
 
     def _telemetry(self, kind: Engine) -> Telemetry | None:
         """Readings of this slot's GPU; an engine that needs none gives its own, or has none."""

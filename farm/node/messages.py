@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pydantic import TypeAdapter
 
 from farm.engines.base import Evidence, Facts, Phase
+from farm.results.origin import Origin
 from farm.results.record import Record
 from farm.results.summary import EngineSummary
 from farm.spec.models import Sweep
@@ -25,6 +26,7 @@ class EngineDetails:
         status: how it goes on: `not-active` is a start that the gate refused, `failed` any other that came to nothing.
         reason: why it is not active, failed or died.
         evidence: of an engine that did not start; that of others is among their facts.
+        model_digest: of the model's content on its node.
         ready_s: from its launch to the first measured request.
         requests: measured on it, once it has ended.
     """
@@ -42,6 +44,7 @@ class EngineDetails:
     reason: str | None = None
     evidence: Evidence | None = None
     facts: Facts | None = None
+    model_digest: Mapping[str, str] = field(default_factory=dict)
     ready_s: float | None = None
     requests: int | None = None
 
@@ -117,3 +120,4 @@ class Assignment:
     sweep_id: str
     sweep: Sweep
     items: Mapping[str, Mapping[str, Item]]  # workload -> item id -> item
+    origins: Sequence[Origin] = ()  # of the records there are: engines must be of one of them; empty allows any

@@ -16,7 +16,7 @@ from farm.workloads import synthetic
 from farm.workloads.synthetic import SyntheticWorkload
 
 _WARMUP_SEED: Final = 2**31 - 1
-_WARMUP_TOKENS: Final = 32
+WARMUP_TOKENS: Final = 32
 _TAIL_TOKENS: Final = 16
 
 
@@ -92,7 +92,7 @@ class Prompts:
         self, engine: RunningEngine, cell: CellKey, length: int, texts: list[str], start_timeout_s: float
     ) -> None:
         sampling = self.items[cell.workload][cell.item_id].sampling
-        limits = {"max_new_tokens": min(_WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
+        limits = {"max_new_tokens": min(WARMUP_TOKENS, int(sampling["max_new_tokens"])), "ignore_eos": True}
         for text in texts:
             ids = await engine.tokenize_text(text)
             await engine.generate(ids[:length], dict(sampling) | limits, start_timeout_s=start_timeout_s)
@@ -104,7 +104,7 @@ def _warm_up_texts(length: int, requests: int, seed: int) -> list[str]:
         kind="synthetic",
         requests=requests,
         input_tokens=max(8, length),
-        output_tokens=_WARMUP_TOKENS,
+        output_tokens=WARMUP_TOKENS,
         text="varied",
         seed=seed,
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import farm
 from farm.redaction import masked
 from farm.results.summary import ResolvedSweep, SweepSummary, WorkloadSummary
+from farm.spec.identity import SCHEMA
 from farm.spec.models import Sweep
 from farm.types import CellGrid, Item, Label
 from farm.workloads.items import digest
@@ -36,6 +37,7 @@ def describe(
     # Workloads keep their names, whatever these look like.
     settings = {name: masked(workload) for name, workload in requested.pop("workloads").items()}
     return SweepSummary(
+        schema_version=SCHEMA,
         sweep_id=sweep_id,
         name=sweep.name,
         about=sweep.about,

@@ -17,7 +17,9 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,7 @@ from pydantic_core import to_json
 
 from farm.errors import InputError, JournalError
 from farm.results.journal import JOURNAL, Journal
+from farm.results.record import RECORD_SCHEMA
 from farm.results.summary import EngineSummary, SweepSummary, engine_summaries, sweep_summary
 from farm.types import Item
 
@@ -36,8 +39,12 @@ RECORDS: Final = "requests.parquet"
 SWEEP: Final = "sweep.json"
 ENGINES: Final = "engines.json"
 ITEMS: Final = "items.parquet"
+_ITEM_COLUMNS: Final = ("workload", "item_id", "prompt", "gold")
 SHARED: Final = (RECORDS, SWEEP, ENGINES, ITEMS)
 """What a comparison elsewhere needs; only the records are required."""
+
+
+_KEYS: Final = ("variant", "workload", "item_id", "repeat")
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,12 @@ class ResultsFolder:
 
     def items(self) -> pa.Table | None:
         """What was asked, item by item: workload, item_id, prompt, gold."""
-        return self._table(ITEMS) if (self.path / ITEMS).is_file() else None
+        if not (self.path / ITEMS).is_file():
+            return None
+        table = self._table(ITEMS)
+        if missing := [name for name in _ITEM_COLUMNS if name not in table.column_names]:
+            raise InputError(f"{self.path / ITEMS} lacks {', '.join(missing)}; it is no sweep's.")
+        return table
 
     def records(self, *, without: Collection[str] = ()) -> pa.Table:
         """All records, apart from some columns."""
@@ -91,7 +103,19 @@ class ResultsFolder:
             raise InputError(
                 f"{self.path} holds no {RECORDS}; give --results the folder that a sweep printed at its end."
             )
-        return self._table(RECORDS, without)
+        return _checked(self._table(RECORDS, without), self.path / RECORDS)
+
+    def log_of(self, engine_id: str) -> Path | None:
+        """An engine's log, if it is there and of this folder: a folder that somebody sent may hold links."""
+        log = self.path / "engines" / f"{engine_id}.log"
+        return log if log.is_file() and log.resolve().is_relative_to(self.path.resolve()) else None
+
+    def record_count(self) -> int:
+        """How many records the table holds, without reading them."""
+        try:
+            return int(pq.read_metadata(self.path / RECORDS).num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{self.path / RECORDS} is not a readable Parquet table: {error}.") from error
 
     def first_chunk_tokens(self) -> pa.ChunkedArray | None:
         """Tokens of each answer's first chunk, for tables that have lists of chunks and no such column."""
@@ -113,7 +137,10 @@ class ResultsFolder:
 
     def texts(self, item_ids: Iterable[str]) -> pa.Table:
         """The output texts of a few items: workload, variant, item_id, repeat, output_text."""
-        source = ds.dataset(self.path / RECORDS)
+        try:
+            source = ds.dataset(self.path / RECORDS)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{self.path / RECORDS} is not a readable Parquet table: {error}.") from error
         wanted = ["workload", "variant", "item_id", "repeat", "output_text"]
         if "output_text" not in source.schema.names:
             return pa.table({name: [] for name in wanted})
@@ -140,6 +167,12 @@ class ResultsFolder:
         """
         write_json(self.path / SWEEP, described)
 
+    def set_sweep_aside(self) -> str:
+        """Keep a broken `sweep.json` under another name; returns that name."""
+        aside = f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}-{SWEEP}"
+        (self.path / SWEEP).rename(self.path / aside)
+        return aside
+
     def write_items(self, items: Mapping[str, Sequence[Item]]) -> None:
         """Write what is asked, item by item."""
         rows = [
@@ -147,13 +180,23 @@ class ResultsFolder:
             for name, entries in items.items()
             for item in entries
         ]
-        columns = ("workload", "item_id", "prompt", "gold")
+        schema = pa.schema([(name, pa.string()) for name in _ITEM_COLUMNS])
         content = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in columns])), content)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), content)
         write_file(self.path / ITEMS, content.getvalue())
 
     def export(self, journal: Journal, described: SweepSummary) -> None:
-        """Bring all derived files up to the journal."""
+        """Bring all derived files up to the journal.
+
+        Raises:
+            JournalError: one cannot be written, or the table holds more than the journal.
+        """
+        with suppress(InputError):  # a broken table is replaced
+            if self.has_records and (rows := self.record_count()) > (knows := len(journal)):
+                raise JournalError(
+                    f"{self.path / RECORDS} holds {rows} records and the journal {knows}: the table is kept as it is; "
+                    "submit the sweep again, which rebuilds the journal from it"
+                )
         journal.write_parquet(self.path / RECORDS)
         write_json(self.path / ENGINES, journal.engines())
         self.write_sweep(described)
@@ -192,16 +235,36 @@ class ResultsFolder:
             raise InputError(f"{path} is not a readable Parquet table: {error}.") from error
 
 
+def _checked(table: pa.Table, path: Path) -> pa.Table:
+    """The table with the columns of records in the types of records; the values of the cell keys are there.
+
+    Raises:
+        InputError: naming the column.
+    """
+    for index, field in enumerate(table.schema):
+        if field.name not in RECORD_SCHEMA.names:
+            continue
+        wanted = RECORD_SCHEMA.field(field.name).type
+        if field.type != wanted:
+            try:
+                table = table.set_column(index, field.name, table.column(index).cast(wanted))
+            except pa.ArrowException as error:
+                raise InputError(f"{path}: {field.name} holds {field.type}, not {wanted}: {error}.") from error
+        if field.name in _KEYS and table.column(index).null_count:
+            raise InputError(f"{path}: {field.name} is missing in {table.column(index).null_count} rows.")
+    return table
+
+
 def sweeps_in(root: Path) -> list[ResultsFolder]:
     """The folders of all sweeps below `root`, or the one that `root` is; the newest is the last."""
     if ResultsFolder(root).has_sweep:
         return [ResultsFolder(root)]
-    return sorted((one for one in _below(root) if one.has_sweep), key=lambda one: one.changed_s(SWEEP))
+    return sorted((one for one in folders_below(root) if one.has_sweep), key=lambda one: one.changed_s(SWEEP))
 
 
 def tables_in(root: Path) -> list[ResultsFolder]:
     """The folders below `root` that hold records, whose they may be; the newest is the last."""
-    return sorted((one for one in _below(root) if one.has_records), key=lambda one: one.changed_s(RECORDS))
+    return sorted((one for one in folders_below(root) if one.has_records), key=lambda one: one.changed_s(RECORDS))
 
 
 def find(root: Path, sweep_id: str | None) -> ResultsFolder | None:
@@ -210,7 +273,7 @@ def find(root: Path, sweep_id: str | None) -> ResultsFolder | None:
     Raises:
         InputError: several are meant, or its table must be written again first.
     """
-    folders = [one for one in _below(root) if one.has_records]
+    folders = [one for one in folders_below(root) if one.has_records]
     if sweep_id is None:
         return max(folders, key=lambda one: one.changed_s(RECORDS, SWEEP), default=None)
     exact = [one for one in folders if one.path.name == sweep_id]
@@ -229,7 +292,7 @@ def begins(whole: str, begun: str) -> bool:
 
 def newest_run(root: Path, sweep_id: str) -> int | None:
     """Number of the newest run of a sweep: 0 is the folder of its id, N that with `.N` behind it."""
-    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", one.path.name) for one in _below(root)]
+    found = [re.fullmatch(rf"{re.escape(sweep_id)}(?:\.(\d+))?", one.path.name) for one in folders_below(root)]
     return max((int(match[1] or 0) for match in found if match), default=None)
 
 
@@ -259,7 +322,8 @@ def write_file(path: Path, content: bytes) -> None:
         raise JournalError(f"{path}: {error.strerror or error}; free the disk or make the folder writable") from error
 
 
-def _below(root: Path) -> list[ResultsFolder]:
+def folders_below(root: Path) -> list[ResultsFolder]:
+    """Every folder right below `root`, whatever it holds."""
     try:
         return [ResultsFolder(path) for path in root.iterdir()]
     except OSError:

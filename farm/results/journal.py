@@ -13,7 +13,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from farm.errors import JournalError, SweepHeld
+from farm.errors import JournalDamaged, JournalError, SweepHeld
 from farm.results.record import RECORD_SCHEMA, Record
 from farm.results.summary import EngineSummary
 from farm.types import CellKey
@@ -46,6 +46,7 @@ ON CONFLICT (variant, workload, item_id, repeat) DO UPDATE
 SET node = excluded.node, failed = excluded.failed, body = excluded.body WHERE record.failed
 """
 JOURNAL: Final = "journal.sqlite"
+_DAMAGED: Final = ("malformed", "not a database")  # in SQLite's words
 _ROWS_PER_GROUP: Final = 5000
 _FROM_JSON: Final = pj.ParseOptions(explicit_schema=RECORD_SCHEMA, unexpected_field_behavior="ignore")
 _BLOCK_BYTES: Final = 1 << 20
@@ -123,6 +124,12 @@ class Journal:
                 for variant, workload, item, repeat, node in rows
             }
 
+    def __len__(self) -> int:
+        """How many records there are, those of errors included."""
+        with _explained(self._folder):
+            [(count,)] = self._db.execute("SELECT count(*) FROM record")
+            return int(count)
+
     def records(self) -> Iterator[Record]:
         """All records in the order of their cells."""
         for body in self._bodies():
@@ -162,6 +169,18 @@ class Journal:
                 with suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
                 raise
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with the journal's file, as far as can be seen without its lock; None where nothing is."""
+    if not (folder / JOURNAL).is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{(folder / JOURNAL).absolute().as_uri()}?mode=ro", uri=True)) as db:
+            db.execute("SELECT 1 FROM sqlite_master").fetchall()
+    except sqlite3.DatabaseError as error:  # a folder that is not writable is no damage
+        return str(error) if any(words in str(error) for words in _DAMAGED) else None
+    return None
 
 
 def _table(bodies: Sequence[str]) -> pa.Table:
@@ -230,9 +249,10 @@ def _explained(folder: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         said = str(error)
-        if "malformed" in said or "not a database" in said:
+        if any(words in said for words in _DAMAGED):
             hint = "check the disk; to start anew beside it, submit with --fresh"
-        elif "readonly" in said or "unable to open" in said:
+            raise JournalDamaged(f"{folder}: the journal failed: {error}; {hint}") from error
+        if "readonly" in said or "unable to open" in said:
             hint = "make the folder writable, or choose another with --results or FARM_HOME"
         else:
             hint = "free some disk space, or check the disk, and submit the sweep again"

@@ -6,11 +6,43 @@ is not known is kept.
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from farm.errors import InputError
+from farm.results.origin import Origin
+
+
+def _file_name(text: str) -> str:
+    """A name that becomes part of a path stays one part of it."""
+    if text.startswith(".") or any(letter in "/\\" or not letter.isprintable() for letter in text):
+        raise ValueError(f"{text!r:.80} is no plain name")
+    return text
+
+
+def _moment(text: str) -> str:
+    if not _EARLIEST <= datetime.fromisoformat(text).year <= _LATEST:
+        raise ValueError(f"{text} is no moment at which a sweep was run")
+    return text
+
+
+# What such a file says may come from anybody.
+PlainName = Annotated[str, Field(max_length=250), AfterValidator(_file_name)]
+Moment = Annotated[str, AfterValidator(_moment)]
+_EARLIEST: Final = 1980
+_LATEST: Final = 9000
 
 
 class Told(BaseModel):
@@ -30,8 +62,8 @@ class WorkloadSummary(Told):
     kind: str | None = None
     title: str | None = None
     sampling: dict[str, JsonValue] = Field(default_factory=dict)
-    items: int = 0
-    repeats: int | None = None
+    items: int = Field(default=0, ge=0)
+    repeats: int | None = Field(default=None, ge=1)
     digest: str = ""
     source: str | None = None
 
@@ -41,6 +73,7 @@ class ResolvedEngine(Told):
 
     concurrency: int | None = None
     env: dict[str, str] = Field(default_factory=dict)
+    node_labels: dict[str, str] = Field(default_factory=dict)
 
 
 class ResolvedVariant(Told):
@@ -70,13 +103,30 @@ class ResolvedSweep(Told):
     workloads: dict[str, ResolvedWorkload] = Field(default_factory=dict)
 
 
+class Submission(Told):
+    """One submission of the sweep: when, of which farm, for which nodes, and what its driver knew of the origin.
+
+    `mixed` says how its answers differ in origin from those before, where the user wanted that.
+    """
+
+    at: str | None = None
+    farm_version: str | None = None
+    python: str | None = None
+    node_labels: dict[str, str] = Field(default_factory=dict)
+    origin: Origin = Origin()
+    mixed: tuple[str, ...] = ()
+
+
 class SweepSummary(Told):
     """`sweep.json`; `environments` are those the engines were started with, secrets out, null in sweeps before it."""
 
-    sweep_id: str | None = None
-    name: str | None = None
+    model_config = ConfigDict(populate_by_name=True)
+
+    schema_version: int = Field(default=1, alias="schema")
+    sweep_id: PlainName | None = None
+    name: PlainName | None = None
     about: str | None = None
-    created_at: str | None = None
+    created_at: Moment | None = None
     farm_version: str | None = None
     model: str | None = None
     label: str | None = None
@@ -92,6 +142,7 @@ class SweepSummary(Told):
     resolved: ResolvedSweep = ResolvedSweep()
     commands: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     environments: dict[str, dict[str, str]] | None = None
+    submissions: tuple[Submission, ...] = ()
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:
@@ -112,7 +163,7 @@ class SweepSummary(Told):
 class EngineSummary(Told):
     """One engine in `engines.json`; `status` is how it goes on, `ready_s` from launch to the first measured request."""
 
-    engine_id: str = ""
+    engine_id: PlainName = ""
     variant: str = ""
     node: str | None = None
     status: str = ""
@@ -121,9 +172,20 @@ class EngineSummary(Told):
     version: JsonValue = None
     versions: dict[str, JsonValue] = Field(default_factory=dict)
     hardware: dict[str, JsonValue] = Field(default_factory=dict)
-    log: str | None = None
+    model_digest: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where its answers come from; None of one that never started."""
+        if (self.status or "started") not in _STARTED:
+            return None
+        found = self.versions | {"driver": self.hardware.get("driver")}
+        told = {name: str(version) for name, version in found.items() if version and name != _OWN}
+        return Origin(model=self.model_digest, versions=told)
 
 
+_STARTED: Final = ("started", "stopped", "died")
+_OWN: Final = "spark-farm"  # of each submission `sweep.json` says it anyway
 _ENGINES = TypeAdapter(list[EngineSummary])
 
 

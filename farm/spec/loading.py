@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from farm.errors import InputError
+from farm.paths import not_shipped
 from farm.redaction import is_secret
 from farm.spec.models import Sweep, argument_name
 
@@ -46,7 +47,7 @@ def load_sweep(
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{path}: cannot be read: {error}{not_shipped()}") from error
     raw = _parsed(text, str(path))
     if not isinstance(raw, dict):
         raise InputError(f"{path}: a sweep is a mapping with at least name, model, variants and workloads")

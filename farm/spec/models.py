@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal
 
@@ -16,7 +14,6 @@ from pydantic import (
 
 from farm.builtin.catalogue import BUILTINS
 from farm.paths import is_path
-from farm.redaction import masked
 from farm.spec import optimisations as catalogue
 from farm.spec.optimisations import ArgValue
 from farm.types import Label
@@ -44,26 +41,15 @@ FARM_OWNED_ARGS: Final = {
     "skip-server-warmup": "nothing: the farm warms every engine up itself",
 }
 
-# Engine settings that say where and how patiently, not what: a sweep goes on after one of them has changed.
-_NOT_IN_IDENTITY: Final = {
-    "start_timeout_s",
-    "request_timeout_s",
-    "stall_timeout_s",
-    "lost_node_wait_s",
-    "attempts",
-    "python",
-    "cpus",
-    "slots_per_node",
-    "node_labels",
-    "resources",
-}
-
 
 class ModelSpec(Strict):
     """The model that every variant serves."""
 
     path: str = Field(min_length=1, description="a folder on every node, a hub name, or builtin:NAME")
     label: Label | None = None
+    digest: Literal["sampled", "full"] = Field(
+        default="sampled", description="what of the weights is compared before a sweep goes on; full reads every byte"
+    )
 
     @field_validator("path")
     @classmethod
@@ -207,23 +193,6 @@ class Sweep(Strict):
     def env_of(self, variant: Variant) -> dict[str, str]:
         """Environment of a variant's engine: the sweep's, then its parts', then its own."""
         return self.engine.env | catalogue.compose(variant.parts).env | variant.env
-
-    def identity(self, items_digest: str) -> str:
-        """The sweep's id: its name and the hash of all it asks, the content of its workloads included.
-
-        What changes no answer and no figure is left out, so that a sweep goes on after a longer time limit.
-        """
-        requested = self.model_dump(
-            mode="json",
-            exclude={"about": True, "engine": _NOT_IN_IDENTITY},
-        )
-        requested["variants"] = [
-            {"name": v.name, "args": self.args_of(v), "env": self.env_of(v)} for v in self.variants
-        ]
-        canonical = json.dumps(
-            {"asked": masked(requested), "items": items_digest}, sort_keys=True, separators=(",", ":")
-        )
-        return f"{self.name}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
 
 
 def argument_name(written: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from farm.errors import FarmError, InputError
@@ -31,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     except FarmError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status
+    _show(synced.notes)
     print(f"logged to {synced.tracking_uri}")
     print(f"MLflow UI: {synced.ui}")
     return 0
@@ -46,8 +48,14 @@ def _sync_all(folders: list[Path], uri: str | None) -> int:
             print(f"error: {folder.name}: {error}", file=sys.stderr)
             status = error.exit_status
         else:
+            _show(synced.notes, f"{folder.name}: ")
             print(f"{folder.name}: {1 + len(synced.children)} runs in {synced.tracking_uri}")
     return status
+
+
+def _show(notes: Sequence[str], before: str = "") -> None:
+    for note in notes:
+        print(f"{before}{note}", file=sys.stderr)
 
 
 def _folder(sweep: str | None, root: Path, *, given: bool) -> Path:

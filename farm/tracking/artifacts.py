@@ -46,7 +46,7 @@ def write_child(folder: Path, results: Results, key: Key) -> None:
     lines = " \\\n  ".join([*env, *_by_option(command)])
     (folder / "command.txt").write_text(f"{lines}\n", encoding="utf-8")
     for engine in results.engines_of(key.variant):
-        _write_engine(folder / "engines" / Path(engine.engine_id).name, results, engine)
+        _write_engine(folder / "engines" / engine.engine_id, results, engine)
 
 
 def answers(results: Results, key: Key) -> pd.DataFrame:
@@ -97,9 +97,7 @@ def _write_engine(folder: Path, results: Results, engine: EngineSummary) -> None
     _write_json(folder / "report.json", {name: value for name, value in report.items() if name != "server_info"})
     if report.get("server_info"):
         _write_json(folder / "server_info.json", report["server_info"])
-    log = results.folder / (engine.log or "")
-    # A report can come from another machine, so its path is followed only inside the sweep's own folder.
-    if log.is_file() and log.resolve().is_relative_to(results.folder.resolve()):
+    if (log := ResultsFolder(results.folder).log_of(engine.engine_id)) is not None:
         (folder / "engine.log").write_text(masked_text(_tail(log)), encoding="utf-8")
 
 

@@ -8,14 +8,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from farm.errors import SweepHeld, TrackingError
+from farm.errors import JournalDamaged, SweepHeld, TrackingError
 from farm.redaction import masked_text
-from farm.results.folder import ResultsFolder
-from farm.results.journal import Journal
+from farm.results.folder import RECORDS, ResultsFolder
+from farm.results.journal import damage
+from farm.results.recovery import open_journal
 from farm.tracking import artifacts, entries
 from farm.tracking.describe import describe_child, describe_sweep, run_name
 from farm.tracking.entries import Point, State
@@ -38,6 +39,7 @@ class Synced:
 
     Attributes:
         ui: the address of the sweep, or the command that opens the UI of a local store.
+        notes: what the results folder needed first, as sentences.
     """
 
     experiment_id: str
@@ -45,6 +47,7 @@ class Synced:
     children: dict[Key, str]
     tracking_uri: str
     ui: str
+    notes: tuple[str, ...] = ()
 
 
 def resync(folder: Path, *, uri: str | None = None) -> Synced:
@@ -55,14 +58,23 @@ def resync(folder: Path, *, uri: str | None = None) -> Synced:
         JournalError: its journal cannot be read.
         TrackingError: MLflow did not take them; the message says how to do it later.
     """
+    results = ResultsFolder(folder)
+    notes: list[str] = []
     # Results that came from another machine may have no journal.
-    if ResultsFolder(folder).has_journal:
+    if results.has_journal:
         try:
-            with Journal(folder) as journal:
-                ResultsFolder(folder).export(journal, read_sweep(folder))
+            described = read_sweep(folder)
+            if broken := damage(folder):
+                raise JournalDamaged(broken)
+            with open_journal(results) as (journal, notes):
+                results.export(journal, described)
         except SweepHeld:
             return _sync(folder, tracking_uri(uri), uri, running=True)
-    return sync(folder, uri=uri)
+        except JournalDamaged as error:
+            if not results.has_records:
+                raise
+            notes = [f"the journal is damaged ({error}): logged from {RECORDS} as it is, and both are kept"]
+    return replace(sync(folder, uri=uri), notes=tuple(notes))
 
 
 def sync(folder: Path, *, uri: str | None = None, running: bool = False) -> Synced:

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field
 
 from farm.errors import InputError
-from farm.paths import absolute, expand, is_path
+from farm.paths import absolute, expand, is_path, not_shipped
 from farm.types import Item
 from farm.workloads import hub
 from farm.workloads.base import MAX_TOKENS, Sampling, WorkloadBase, laid_over
@@ -174,7 +174,9 @@ def _rows(source: str, split: str) -> list[Row]:
     if not folder.is_dir() or (named and not folder.is_absolute()):
         where = f"{FOLDER_VARIABLE}: " if named else ""
         what = "is no absolute path" if folder.is_dir() else "is no folder"
-        raise InputError(f"source: {where}{folder} {what}; name the folder that holds test.jsonl and train.jsonl")
+        raise InputError(
+            f"source: {where}{folder} {what}; name the folder that holds test.jsonl and train.jsonl{not_shipped()}"
+        )
     for spelling in SPELLINGS:
         found = sorted(folder.glob(spelling.format(split)))
         if found:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from farm.errors import InputError
+from farm.paths import not_shipped
 
 # Items travel to every node and stay in memory: 64 MiB of prompts is far more than one sweep can answer.
 MAX_FILE_BYTES: Final = 64 << 20
@@ -35,7 +36,7 @@ def read_rows(path: Path) -> list[Row]:
             raise InputError(f"{path}: is {size >> 20} MiB; at most {MAX_FILE_BYTES >> 20} MiB are read: split it")
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}{not_shipped()}") from error
     rows = []
     # Lines end at \n alone: str.splitlines would also break at characters that JSON strings may hold, such as U+2028.
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):

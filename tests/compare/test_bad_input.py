@@ -55,7 +55,7 @@ def disjoint():
             changed("item_id", "q000003"),
             "1 cell(s) are answered more than once, the first is baseline / gsm8k / q000003",
         ),
-        (changed("item_id", None), "name no variant, workload, item_id or repeat"),
+        (changed("item_id", None), "item_id is missing in 1 rows"),
     ],
 )
 def test_records_that_cannot_be_compared(run, write, records, message):

@@ -71,7 +71,7 @@ def test_killed_amid_the_sweep_and_back_before_its_end(there, home, undisturbed,
 
 
 def test_killed_before_the_end_and_complete_after_submitting_again(there, home, undisturbed, tmp_path):
-    sweep = drill.write_sweep(tmp_path, {"margin_pp": 2})
+    sweep = drill.write_sweep(tmp_path, {"warmup_requests": 1})
     job = drill.start(sweep, "--nodes", "1", settings=OFTEN)
     drill.until(lambda: drill.running_runs(home, there.url), "a run in MLflow")
     there.kill()
@@ -84,7 +84,7 @@ def test_killed_before_the_end_and_complete_after_submitting_again(there, home, 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_no_run_goes_on_in_mlflow_when_its_driver_is_gone(there, home, tmp_path, number):
-    sweep = drill.write_sweep(tmp_path, {"margin_pp": float(number)})
+    sweep = drill.write_sweep(tmp_path, {"warmup_requests": int(number)})
     job = drill.start(sweep, "--nodes", "1", settings=OFTEN)
     drill.until(lambda: drill.running_runs(home, there.url), "a run in MLflow")
     job.signal(number)

@@ -10,9 +10,11 @@ import socket
 import pytest
 
 from farm.engines import process
+from farm.engines.emulated.arguments import VERSION
 from farm.node.messages import Answered, Assignment, EngineReady, EngineReport, EngineStarting, SessionFailed
 from farm.node.slot import EngineSlot
 from farm.results.describe import grid_of
+from farm.results.origin import Origin
 from farm.spec.models import Sweep
 from farm.workloads.build import build
 
@@ -24,7 +26,7 @@ FAULTY = {"FARM_EMULATION_FAULTS": json.dumps({"silent_fallback": True})}
 WORKLOAD = {"kind": "synthetic", "requests": 2, "input_tokens": 32, "output_tokens": 8}
 
 
-def events_of(variants, attempts=(), workload=WORKLOAD, warmup_requests=0, phases=False, **engine):
+def events_of(variants, attempts=(), workload=WORKLOAD, warmup_requests=0, phases=False, origins=(), **engine):
     """What a slot yields for each variant of a small emulated sweep, the phases of starts only where they are asked
     for; `attempts` are the cells' earlier attempts."""
     sweep = Sweep.model_validate(
@@ -38,7 +40,8 @@ def events_of(variants, attempts=(), workload=WORKLOAD, warmup_requests=0, phase
         }
     )
     items = build(sweep.workloads)
-    assignment = Assignment("gate", sweep, {name: {i.item_id: i for i in entries} for name, entries in items.items()})
+    by_id = {name: {i.item_id: i for i in entries} for name, entries in items.items()}
+    assignment = Assignment("gate", sweep, by_id, origins)
     slot = EngineSlot("one", "this machine", assignment)
 
     async def collect():
@@ -217,3 +220,16 @@ def test_kernels_that_are_compiled_in_a_start_need_only_its_patience(farm_home):
 def test_a_start_that_is_too_slow_names_the_setting_that_ends_it(farm_home):
     events = events_of([{"name": "cold", "env": COLD}], start_timeout_s=1)["cold"]
     assert "engine.start_timeout_s" in events[-1].reason
+
+
+def test_an_engine_of_another_origin_than_the_records_is_ended_before_it_is_asked(farm_home):
+    plain = [{"name": "plain"}]
+    earlier = Origin(versions={"sglang": "0.5.0"})
+    *reports, failure = events_of(plain, origins=(earlier,))["plain"]
+    assert isinstance(failure, SessionFailed)
+    assert failure.not_retryable
+    assert "sglang: 0.5.0 ->" in failure.reason
+    assert [report.values.status for report in reports] == ["failed"]
+    same = Origin(versions={"sglang": VERSION})
+    events = events_of(plain, origins=(earlier, same))["plain"]
+    assert sum(isinstance(event, Answered) for event in events) == 2

@@ -10,6 +10,7 @@ from mutations import VALUES, mutated
 
 from farm.engines.registry import engine_of
 from farm.errors import InputError
+from farm.spec.identity import identity
 from farm.spec.loading import load_sweep
 
 VALID = {
@@ -56,7 +57,7 @@ def use(file, content, overrides=()):
         assert "fuzz.yaml" in said or "--set" in said
         assert overrides or "\n" not in said
         return
-    assert sweep.identity("0" * 64).startswith(f"{sweep.name}-")
+    assert identity(sweep, dict.fromkeys(sweep.workloads, "0" * 64)).startswith(f"{sweep.name}-")
     assert Path(sweep.name).name == sweep.name
     for variant in sweep.variants:
         engine_of(sweep).command(sweep, variant, model_path="/model", python="python")

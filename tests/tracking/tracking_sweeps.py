@@ -179,7 +179,7 @@ def _engines(folder: Path, label: str | None, failed: dict[str, str]) -> list[di
     for variant in VARIANTS:
         for node in ("spark-1", "spark-2"):
             engine_id = f"{node}.{variant}.1"
-            log = folder / "engines" / engine_id / "engine.log"
+            log = folder / "engines" / f"{engine_id}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(f"ServerArgs(api_key='{SECRET}', port=1)\nUsing nvrtc gemm for humming moe\n")
             engines.append(
