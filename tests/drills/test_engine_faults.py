@@ -37,7 +37,6 @@ def test_a_cell_is_asked_again_on_a_fresh_engine(home, undisturbed, tmp_path):
     # The record is of the last, whole attempt alone, the first request of a fresh engine.
     assert set(struck["sequence"]) == {0}
     assert struck["engine_id"].nunique() == len(FAULTS)
-    assert struck["latency_s"].max() < drill.SWEEP["engine"]["stall_timeout_s"], "the time of the hang is not in it"
     engines = json.loads((outcome.folder / "engines.json").read_text())
     assert len(engines) == len(FAULTS) + 2
     drill.wait_until_nothing_runs()
