@@ -78,9 +78,7 @@ def test_report_is_whole_and_holds_no_foreign_markup():
 
 
 def test_report_escapes_whoever_named_or_said_it():
-    hostile = {
-        name: f"<script>{name}</script>" for name in ("variant", "output", "answer", "question", "error", "name")
-    }
+    hostile = {name: f"<script>{name}<b>" for name in ("variant", "output", "answer", "question", "error", "name")}
     records = nasty_sweep()
     records["variant"] = records["variant"].replace(f"next{NASTY}", hostile["variant"])
     records["output_text"], records["answer"] = hostile["output"], hostile["answer"]
@@ -89,7 +87,7 @@ def test_report_escapes_whoever_named_or_said_it():
     page = report.render(compare(records, SweepSummary.model_validate(reported)), records, asked)
     assert "<script" not in page
     for name in hostile:
-        assert f"&lt;script&gt;{name}&lt;/script&gt;" in page, name
+        assert f"&lt;script&gt;{name}&lt;b&gt;" in page, name
 
 
 def test_report_fetches_texts_of_flipped_items_only():
