@@ -16,6 +16,8 @@ from farm.errors import EngineGone, RequestRefused, StreamBroken
 
 _CONTROL_TIMEOUT_S: Final = 60.0
 _MAX_LINE_BYTES: Final = 1 << 22
+# SGLang closes connections that were idle for 5 s: one that is used at that moment would look like an engine that is gone.
+_KEEPALIVE_S: Final = 2.0
 _REQUEST_LIMIT: Final = "engine.request_timeout_s"
 _START_LIMIT: Final = "engine.start_timeout_s"
 STALL_TIMEOUT_S: Final = 300.0
@@ -43,7 +45,7 @@ class EngineClient:
             read_bufsize=_MAX_LINE_BYTES,
             # Loopback only: a proxy from the environment has no business here.
             trust_env=False,
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             timeout=aiohttp.ClientTimeout(total=min(_CONTROL_TIMEOUT_S, _FIRST_CHUNK_FACTOR * stall_timeout_s)),
         )
 
