@@ -16,7 +16,7 @@ from farm.errors import EngineGone, RequestRefused, StreamBroken
 
 _CONTROL_TIMEOUT_S: Final = 60.0
 _MAX_LINE_BYTES: Final = 1 << 22
-# SGLang closes connections that were idle for 5 s: one that is used at that moment would look like an engine that is gone.
+# SGLang closes connections that were idle for 5 s; one that is used at that moment looks like an engine that is gone.
 _KEEPALIVE_S: Final = 2.0
 _REQUEST_LIMIT: Final = "engine.request_timeout_s"
 _START_LIMIT: Final = "engine.start_timeout_s"
