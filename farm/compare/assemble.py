@@ -203,7 +203,9 @@ def _workload(
     answered = [variant for variant in sample.variants if len(table.of(variant))]
     found = family.effects(_only(made_of, answered)) if base in answered else []
     margin, gain = limits
-    known = QUESTIONS if reported.kind == "gsm8k" else None
+    # Other data of the same format has as many questions as it has.
+    is_gsm8k = reported.kind == "gsm8k" and not (reported.source or "").startswith("builtin:")
+    known = QUESTIONS if is_gsm8k else None
     contrasts, effects = with_holm(
         [contrast(sample, pair, margin, gain, known) for pair in sample.pairs],
         [effect(sample, one) for one in found],
