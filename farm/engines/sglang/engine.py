@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -12,22 +10,9 @@ from farm.engines.base import Engine, EngineCommand, Evidence, Launch, OnPhase, 
 from farm.engines.sglang.command import server_command
 from farm.engines.sglang.evidence import read_processes
 from farm.engines.sglang.gate import evidence_folder, start_proven
-from farm.engines.sglang.requirements import check_needs
+from farm.engines.sglang.requirements import check_needs, installed
 from farm.spec.models import Sweep, Variant
 from farm.spec.optimisations import expected_state, optimisation
-
-_VERSIONS_TIMEOUT_S: Final = 30
-_TELL_VERSIONS: Final = """
-import json, sys
-from importlib.metadata import PackageNotFoundError, version
-found = {}
-for name in sys.argv[1:]:
-    try:
-        found[name] = version(name)
-    except PackageNotFoundError:
-        found[name] = "not installed"
-print(json.dumps(found))
-"""
 
 
 class Sglang(Engine):
@@ -38,17 +23,8 @@ class Sglang(Engine):
 
     def versions(self, sweep: Sweep, packages: Collection[str]) -> dict[str, str]:
         """By the metadata that the engine's interpreter finds."""
-        try:
-            done = subprocess.run(
-                [python_of(sweep), "-c", _TELL_VERSIONS, *sorted(packages)],
-                capture_output=True,
-                timeout=_VERSIONS_TIMEOUT_S,
-                check=True,
-            )
-            told: dict[str, str] = json.loads(done.stdout)
-        except (OSError, subprocess.SubprocessError, ValueError):
-            return {}
-        return told
+        found = installed(python_of(sweep), packages)
+        return {} if found is None else {name: found.get(name, "not installed") for name in packages}
 
     def missing(self, sweep: Sweep, variant: Variant) -> list[str]:
         """Package, GPU architecture, memory, drafts; waits for memory that is being given back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,17 @@ _POLL_S: Final = 2.0
 _BESIDE_STATIC_GIB: Final = 2.7
 _GIB: Final = 1 << 30
 _TIMEOUT_S: Final = 60.0
+_TELL_VERSIONS: Final = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
 
 
 def check_needs(
@@ -40,7 +51,9 @@ def check_needs(
         model_path: the model, a folder or a hub name.
         device: `cuda` or `cpu`.
     """
-    missing = missing_packages(needs, _installed(python, [need.package for need in needs.values() if need.package]))
+    missing = missing_packages(
+        needs, installed(python, {need.package for need in needs.values() if need.package}) or {}
+    )
     if any(need.draft_layer for need in needs.values()):
         missing += missing_draft_layer(_config(Path(model_path)), model_path)
     missing += missing_drafter(args)
@@ -128,22 +141,22 @@ def _host_memory_gib() -> tuple[float, float]:
     return host.total / _GIB, host.available / _GIB
 
 
-def _installed(python: str, packages: Sequence[str]) -> dict[str, str]:
-    """Versions of those of the packages that an environment has, as its own interpreter finds them."""
+def installed(python: str, packages: Collection[str]) -> dict[str, str] | None:
+    """Versions of those of the packages that an environment has, as its own interpreter finds them; None where it
+    cannot tell."""
     if not packages:
         return {}
-    code = (
-        "import importlib.metadata as m, json, sys\n"
-        "found = {d.metadata['Name'].lower(): d.version for d in m.distributions() if d.metadata['Name']}\n"
-        "print(json.dumps({name: found[name] for name in sys.argv[1:] if name in found}))"
-    )
     try:
         answer = subprocess.run(
-            [python, "-c", code, *packages], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+            [python, "-c", _TELL_VERSIONS, *sorted(packages)],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
         )
         found: dict[str, str] = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
-        return {}
+        return None
     return found
 
 
