@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from farm.engines.registry import engine_of
 from farm.errors import InputError
 from farm.node.content import model_content
-from farm.results.folder import ResultsFolder
+from farm.results.folder import SWEEP, ResultsFolder
 from farm.results.journal import Journal
 from farm.results.origin import Origin
 from farm.results.submissions import continued, known_packages, mixes, origins
@@ -68,5 +68,5 @@ def _before(results: ResultsFolder, say: Callable[[str], None]) -> SweepSummary 
     try:
         return results.sweep()
     except InputError as error:
-        say(f"{error} It is kept as {results.set_sweep_aside()} and written anew")
+        say(f"{error} It is kept as {results.set_aside(SWEEP)} and written anew")
         return None

@@ -33,7 +33,7 @@ from farm.errors import InputError, JournalError
 from farm.results.journal import JOURNAL, Journal
 from farm.results.record import RECORD_SCHEMA
 from farm.results.summary import EngineSummary, SweepSummary, engine_summaries, sweep_summary
-from farm.types import Item
+from farm.types import CellKey, Item
 
 RECORDS: Final = "requests.parquet"
 SWEEP: Final = "sweep.json"
@@ -42,9 +42,6 @@ ITEMS: Final = "items.parquet"
 _ITEM_COLUMNS: Final = ("workload", "item_id", "prompt", "gold")
 SHARED: Final = (RECORDS, SWEEP, ENGINES, ITEMS)
 """What a comparison elsewhere needs; only the records are required."""
-
-
-_KEYS: Final = ("variant", "workload", "item_id", "repeat")
 
 
 @dataclass(frozen=True)
@@ -167,11 +164,13 @@ class ResultsFolder:
         """
         write_json(self.path / SWEEP, described)
 
-    def set_sweep_aside(self) -> str:
-        """Keep a broken `sweep.json` under another name; returns that name."""
-        aside = f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}-{SWEEP}"
-        (self.path / SWEEP).rename(self.path / aside)
-        return aside
+    def set_aside(self, name: str, *belonging: str) -> str:
+        """Keep a damaged file, and those that belong to it, under other names; returns that of the file."""
+        stamp = f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        for one in (*belonging, name):
+            if (self.path / one).exists():
+                (self.path / one).rename(self.path / f"{stamp}-{one}")
+        return f"{stamp}-{name}"
 
     def write_items(self, items: Mapping[str, Sequence[Item]]) -> None:
         """Write what is asked, item by item."""
@@ -250,7 +249,7 @@ def _checked(table: pa.Table, path: Path) -> pa.Table:
                 table = table.set_column(index, field.name, table.column(index).cast(wanted))
             except pa.ArrowException as error:
                 raise InputError(f"{path}: {field.name} holds {field.type}, not {wanted}: {error}.") from error
-        if field.name in _KEYS and table.column(index).null_count:
+        if field.name in CellKey._fields and table.column(index).null_count:
             raise InputError(f"{path}: {field.name} is missing in {table.column(index).null_count} rows.")
     return table
 

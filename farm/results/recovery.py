@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +30,8 @@ def open_journal(results: ResultsFolder) -> Iterator[tuple[Journal, list[str]]]:
         if not results.has_records:
             raise
         _readable(results)
-        notes.append(f"{error.__cause__}: the damaged journal is kept as {_set_aside(results)}")
+        aside = results.set_aside(JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm")
+        notes.append(f"{error.__cause__}: the damaged journal is kept as {aside}")
         journal = Journal(results.path)
     with journal:
         if results.has_records and (rows := _rows(results, journal)) > (had := len(journal)):
@@ -75,12 +75,3 @@ def _rebuild(results: ResultsFolder, journal: Journal) -> None:
     for report in results.engines() or []:
         if report.engine_id and report.engine_id not in known:
             journal.note_engine(report.engine_id, report)
-
-
-def _set_aside(results: ResultsFolder) -> str:
-    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    for ending in ("-wal", "-shm", ""):
-        file = results.path / f"{JOURNAL}{ending}"
-        if file.exists():
-            file.rename(results.path / f"damaged-{stamp}-{JOURNAL}{ending}")
-    return f"damaged-{stamp}-{JOURNAL}"
