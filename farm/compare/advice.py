@@ -54,12 +54,9 @@ def _statement(comparison: Comparison, workload: str, decided: WorkloadDecision)
             f"{MIN_ITEMS} an interval cannot be trusted."
         )
     contrasts = [c for c in contrasts if c.pairs >= MIN_ITEMS]
-    if Code.NONE_FASTER in decided.reasons:
-        return (
-            f"{workload}: keep {base}; no variant is shown to be faster. The nearest, {contrasts[0].variant}, "
-            f"has {_figures(contrasts[0])}."
-        )
     nearest = f"{contrasts[0].variant}, has {_figures(contrasts[0])}"
+    if Code.NONE_FASTER in decided.reasons:
+        return f"{workload}: keep {base}; no variant is shown to be faster. The nearest, {nearest}."
     if Code.GAIN_BELOW_MINIMUM in decided.reasons:
         return (
             f"{workload}: keep {base}; no variant is shown to gain the minimum of {100 * comparison.min_gain:g} % in "

@@ -168,13 +168,8 @@ def _refuse_impossible(frame: pd.DataFrame) -> None:
     _refuse(frame, more, "draft_tokens_accepted", accepted, "no more can be accepted than are proposed")
     for name in ("ttft_s", "latency_s", "decode_s", "completion_tokens"):
         values = frame[name].to_numpy(dtype=np.float64)
-        bad = frame["ok"].to_numpy() & ~(np.isfinite(values) & (values >= 0))
-        if bad.any():
-            row = frame[bad].iloc[0]
-            raise InputError(
-                f"{name} is {row[name]:g} in {_cell(row)} ({int(bad.sum())} such record(s)); an answer without an "
-                "error needs a finite value, not negative."
-            )
+        bad = ok & ~(np.isfinite(values) & (values >= 0))
+        _refuse(frame, bad, name, frame[name], "an answer without an error needs a finite value, not negative")
     longer = ok & (frame["decode_s"] > frame["latency_s"] * (1 + 1e-6) + 1e-6).to_numpy()
     _refuse(frame, longer, "decode_s", frame["decode_s"], "decoding is a part of the latency and cannot take longer")
 

@@ -91,9 +91,8 @@ class Progress:
             self._answered_now += 1
             figures.tokens += record.decode_tokens
             figures.decode_s += record.decode_s or 0.0
-            if record.verify_rounds:
-                figures.rounds += record.verify_rounds
-                figures.speculated += record.completion_tokens - 1  # the prefill's token is of no verify round
+            figures.rounds += record.verify_rounds or 0
+            figures.speculated += record.round_tokens or 0
 
     def tick(self, now_s: float, end_s: float) -> None:
         """Show what changed, and now and then all of it.

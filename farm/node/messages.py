@@ -50,7 +50,7 @@ class EngineDetails:
 
     def summary(self) -> EngineSummary:
         """An entry of `engines.json`: without what does not apply yet, and what the engine said among the rest."""
-        values = _DETAILS.dump_python(self, mode="json", by_alias=True, exclude_unset=True, exclude_none=False)
+        values = _DETAILS.dump_python(self, mode="json", by_alias=True, exclude_unset=True)
         said = values.pop("facts") or {}
         optional = ("reason", "evidence", "ready_s", "requests")
         known = {name: value for name, value in values.items() if value is not None or name not in optional} | said

@@ -59,7 +59,7 @@ TTFT: Final = Measure("TTFT", "s", "from sending a request to its first token", 
                       lambda record: record.ttft_s)  # fmt: skip
 SPECULATED: Final = Measure("speculated", "tokens", "tokens of verify rounds", "farm_speculated_tokens",
                             Kept.COUNTER,
-                            lambda record: record.completion_tokens - 1 if record.verify_rounds else None)  # fmt: skip
+                            lambda record: record.round_tokens)  # fmt: skip
 VERIFY_ROUNDS: Final = Measure("verify rounds", "", "rounds in which drafts were verified", "farm_verify_rounds",
                                Kept.COUNTER, lambda record: record.verify_rounds)  # fmt: skip
 CACHED_TOKENS: Final = Measure("cached", "tokens", "prompt tokens that came from a prefix cache", "farm_cached_tokens",

@@ -93,7 +93,12 @@ class Record:
     @property
     def decode_tokens(self) -> int:
         """Tokens after those of the first chunk: what `decode_s` was for."""
-        return max(0, self.completion_tokens - max(self.first_chunk_tokens or 1, 1))
+        return decode_tokens(self.completion_tokens, self.first_chunk_tokens)
+
+    @property
+    def round_tokens(self) -> int | None:
+        """Tokens of its verify rounds, the prefill's token left out; None without speculation."""
+        return self.completion_tokens - 1 if self.verify_rounds else None
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready dictionary; `from_dict` is its inverse."""
@@ -105,6 +110,11 @@ class Record:
         """Rebuild a record from `to_dict`; fields of newer versions are ignored."""
         known = {name: values[name] for name in _NAMES if name in values}
         return cls(**known | {"started_at": datetime.fromisoformat(known["started_at"])})
+
+
+def decode_tokens(completion_tokens: int, first_chunk_tokens: int | None) -> int:
+    """Tokens of an answer after those of its first chunk, which has one where it is not known."""
+    return max(0, completion_tokens - max(first_chunk_tokens or 1, 1))
 
 
 _NAMES: Final = tuple(field.name for field in fields(Record))

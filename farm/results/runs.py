@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from farm.errors import InputError
 from farm.results.folder import SWEEP, ResultsFolder, folders_below, newest_run
 from farm.spec.identity import SCHEMA, identity
@@ -36,5 +34,5 @@ def _identity_before(folder: ResultsFolder) -> str | None:
             return None
         digests = {name: one.digest for name, one in described.workloads.items()}
         return identity(Sweep.model_validate(described.resolved.model_dump(mode="json", exclude_unset=True)), digests)
-    except (InputError, ValidationError, KeyError, ValueError):
+    except (InputError, KeyError, ValueError):
         return None

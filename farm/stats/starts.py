@@ -37,7 +37,7 @@ class Side(NamedTuple):
 class Assumed(NamedTuple):
     """How far starts, and nodes, of one variant are taken to scatter: standard deviations of the log of a speed."""
 
-    start: float = 0.0015
+    start: float
     node: float | None = None
     freedom: float = 4.0  # how sure: as sure as a measurement with so many degrees of freedom
 

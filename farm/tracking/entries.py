@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from farm.compare.model import Comparison, Contrast
 from farm.report.columns import CONTRAST_COLUMNS, VARIANT_COLUMNS, Column, Source
+from farm.results.record import decode_tokens
 from farm.results.summary import EngineSummary
 from farm.tracking.results import Key, Results, milliseconds
 
@@ -310,7 +311,7 @@ def series_of(results: Results, key: Key) -> list[Point]:
 def _points(row: Any, step: int) -> Iterator[Point]:
     speculated = not pd.isna(row.verify_rounds) and row.verify_rounds > 0
     first = getattr(row, "first_chunk_tokens", None)
-    steps = row.completion_tokens - (1 if first is None or pd.isna(first) else max(first, 1))
+    steps = decode_tokens(row.completion_tokens, None if first is None or pd.isna(first) else first)
     values = {
         "tpot_ms": 1000 * row.decode_s / steps if steps > 0 and not pd.isna(row.decode_s) else None,
         "accept_length": (row.completion_tokens - 1) / row.verify_rounds if speculated else None,
