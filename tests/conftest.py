@@ -25,7 +25,7 @@ MARKED = {
 
 ASK_THE_DEMO_ENGINE = {
     "tests/conformance/test_protocol.py",
-    "tests/demo/test_demo_engine.py",
+    "tests/builtin/test_demo_engine.py",
     "tests/drills/test_real_engine_faults.py",
     "tests/infra/test_monitoring.py",
 }

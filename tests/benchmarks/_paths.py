@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 _TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(_TESTS / "compare"), str(_TESTS / "tracking"), str(_TESTS), str(_TESTS.parent)]
+sys.path[:0] = [str(_TESTS / "driver"), str(_TESTS / "tracking"), str(_TESTS), str(_TESTS.parent)]

@@ -11,7 +11,7 @@ from farm.engines.registry import label_of, problem_of
 from farm.errors import InputError
 from farm.spec.loading import load_sweep
 
-SWEEPS = Path(__file__).parents[1] / "jobs" / "sweeps"
+SWEEPS = Path(__file__).parents[2] / "jobs" / "sweeps"
 
 SMALL = {
     "name": "small",

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -105,7 +106,7 @@ def test_a_second_driver_is_refused_and_told_who_holds_it(tmp_path):
 
 def test_a_killed_driver_loses_nothing_and_frees_the_sweep(tmp_path):
     code = (
-        "import os, sys; sys.path.insert(0, 'tests'); from pathlib import Path\n"
+        f"import os, sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from pathlib import Path\n"
         "from farm.results.journal import Journal; from test_journal import record\n"
         f"journal = Journal(Path({str(tmp_path)!r})); journal.add([record(f'q{{i}}') for i in range(50)])\n"
         "os.kill(os.getpid(), 9)"

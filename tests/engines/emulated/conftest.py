@@ -19,10 +19,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from support import REPOSITORY
 
 from farm.engines.sglang.stream import Answer, StreamReader
 
-REPOSITORY = Path(__file__).parents[2]
 KEY = "test-key"
 SPEED = 4000
 BASELINE = ("--moe-runner-backend", "flashinfer_mxfp4", "--enable-fp32-lm-head")
