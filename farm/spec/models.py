@@ -155,6 +155,11 @@ class Sweep(Strict):
             raise ValueError(f"variants: '{sorted(twice)[0]}' is declared twice; give each variant a name of its own")
         if self.baseline is not None and self.baseline not in names:
             raise ValueError(f"baseline: '{self.baseline}' is not one of the variants {', '.join(names)}")
+        places = {"engine.args": self.engine.args}
+        places |= {f"variants: '{variant.name}': args": variant.args for variant in self.variants}
+        for place, args in places.items():
+            if found := catalogue.beyond_a_slot(args, device=self.engine.device):
+                raise ValueError(f"{place}.{found[0]}: {found[1]}")
         for variant in self.variants:
             problems = catalogue.contradictions(
                 variant.parts, self.args_of(variant), self.env_of(variant), device=self.engine.device

@@ -120,6 +120,22 @@ FACTORIAL: Final = (
 )
 
 
+_ONE_NODE: Final = "one node"
+_ONE_GPU: Final = "one GPU"
+# SGLang's arguments by which an engine spreads, each with its other spellings, and what a slot has instead.
+_SPREAD: Final[Mapping[tuple[str, ...], str]] = MappingProxyType(
+    {
+        ("nnodes",): _ONE_NODE,
+        ("tp-size", "tensor-parallel-size", "tp"): _ONE_GPU,
+        ("pp-size", "pipeline-parallel-size", "pp"): _ONE_GPU,
+        ("dp-size", "data-parallel-size", "dp"): _ONE_GPU,
+        ("ep-size", "expert-parallel-size", "ep"): _ONE_GPU,
+        ("dcp-size", "decode-context-parallel-size"): _ONE_GPU,
+        ("attn-cp-size", "attention-context-parallel-size"): _ONE_GPU,
+    }
+)
+
+
 @dataclass(frozen=True)
 class ExpectedState:
     """What an engine must show of itself when a variant's settings are really active.
@@ -183,6 +199,21 @@ def _conflicts(parts: Sequence[str]) -> list[str]:
         if len(conflicts) > 1:
             found.append(f"'{conflicts[0]}' and '{conflicts[1]}' both {what}; keep one of them")
     return found
+
+
+def beyond_a_slot(args: Mapping[str, ArgValue], *, device: str) -> tuple[str, str] | None:
+    """The first argument that asks for more than a slot has, one node and one GPU; with the reason."""
+    for names, has in _SPREAD.items():
+        if device == "cpu" and has == _ONE_GPU:
+            continue  # its ranks share the slot's cores
+        for name in names:
+            # Text in YAML is a number to SGLang.
+            if str(args.get(name) or 1).strip() != "1":
+                return name, (
+                    f"{args[name]} is asked for, and an engine has {has}: set it to 1 or leave it away; more nodes and "
+                    "GPUs are used by running more engines at a time"
+                )
+    return None
 
 
 def contradictions(parts: list[str], args: Mapping[str, ArgValue], env: Mapping[str, str], *, device: str) -> list[str]:

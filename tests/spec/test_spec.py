@@ -164,6 +164,27 @@ def test_an_override_is_read_by_the_rules_of_the_file(tmp_path, value, cause):
     assert str(caught.value).startswith("--set workloads.w.sampling: ")
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"engine": {"args": {"nnodes": 2}}}, r"engine\.args\.nnodes: 2 "),
+        ({"engine": {"args": {"nnodes": "2"}, "device": "cpu"}}, r"engine\.args\.nnodes: 2 "),
+        ({"engine": {"args": {"tp_size": 2}}}, r"engine\.args\.tp-size: 2 "),
+        ({"engine": {"args": {"--tensor-parallel-size": 4}}}, r"engine\.args\.tensor-parallel-size: 4 "),
+        ({"engine": {}, "variants": [{"name": "v", "args": {"dp-size": 2}}]}, r"variants: 'v': args\.dp-size: 2 "),
+        ({"engine": {"kind": "emulated", "args": {"pp-size": 2}}}, r"engine\.args\.pp-size: 2 "),
+    ],
+)
+def test_what_needs_more_than_a_slot_has_is_refused(tmp_path, changes, field):
+    with pytest.raises(InputError, match=f"{field}.* one (node|GPU)"):
+        load(tmp_path, changes)
+
+
+def test_one_of_each_is_what_a_slot_has(tmp_path):
+    load(tmp_path, {"engine": {"args": {"nnodes": 1, "tp-size": "1", "dp-size": 1}}})
+    load(tmp_path, {"engine": {"device": "cpu", "args": {"tp-size": 2}}})
+
+
 def test_an_override_replaces_an_argument_however_it_is_written(tmp_path):
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump(SMALL | {"engine": {"device": "cpu", "args": {"page-size": 1}}}))
@@ -201,10 +222,10 @@ def test_any_bytes_are_a_sweep_or_an_input_error(tmp_path_factory, content):
 
 
 def test_overrides_reach_into_the_file(tmp_path):
-    sweep = load(tmp_path, overrides=["workloads.s.requests=7", "variants.1.name=spec", "engine.args.tp-size=2"])
+    sweep = load(tmp_path, overrides=["workloads.s.requests=7", "variants.1.name=spec", "engine.args.page-size=2"])
     assert sweep.workloads["s"].requests == 7
     assert [v.name for v in sweep.variants] == ["plain", "spec"]
-    assert sweep.engine.args["tp-size"] == 2
+    assert sweep.engine.args["page-size"] == 2
 
 
 @pytest.mark.parametrize(
