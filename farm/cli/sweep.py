@@ -21,6 +21,7 @@ from rich.text import Text
 
 from farm.cli.arguments import chosen_sweep, positive, sweep_parser
 from farm.cli.submission import submitted
+from farm.driver.deadlines import Deadlines
 from farm.driver.history import first_costs
 from farm.driver.plan import Position, make_plan
 from farm.driver.progress import Progress, span
@@ -204,7 +205,9 @@ def _run_missing(
             show = partial(_show_in_mlflow, run, journal, summary, console)
             meters = Meters(run.sweep_id, cells=total, answered=len(answered))
             wait_s = engine.lost_node_wait_s
-            dispatcher = Dispatcher(schedule, pool, journal, progress, ResultsFolder(run.folder), wait_s, show, meters)
+            deadlines = Deadlines(run.sweep.engine)
+            folder = ResultsFolder(run.folder)
+            dispatcher = Dispatcher(schedule, pool, journal, progress, folder, wait_s, show, meters, deadlines)
             dispatcher.problems += [f"{name} was left out: {reason}" for name, reason in unfit.items()]
             dispatcher.run()
         return dispatcher.problems, dispatcher.failed

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import ray
 
+from farm.driver.deadlines import Deadlines
 from farm.driver.progress import Progress
 from farm.driver.prometheus import Meters
 from farm.driver.schedule import LOOKAHEAD_S, Feed, Finish, Schedule, Start
 from farm.driver.workers import WorkerPool
 from farm.engines.base import Phase
 from farm.errors import first_line
-from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, SessionFailed
+from farm.node.messages import Answered, EngineReady, EngineReport, EngineStarting, Event, SessionFailed, StillThere
 from farm.results.folder import ResultsFolder
 from farm.results.journal import Journal
 from farm.results.record import Record
@@ -49,6 +50,7 @@ class Dispatcher:
     wait_s: float
     show: Callable[[], None]
     meters: Meters
+    deadlines: Deadlines
     problems: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     _streams: dict[Any, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Dispatcher:
             if self.schedule.done and not self._somebody_missing():
                 break
             self._take(self._drain())
+            self._give_up_overdue()
             self.progress.tick(self._now_s(), self.schedule.expected_length_s)
             self._show_now_and_then()
         self._release()
@@ -110,12 +113,15 @@ class Dispatcher:
                     assert slot not in busy
                     stream = worker.run.options(num_returns="streaming").remote(variant, expected, cells, attempts)
                     self._streams[stream] = slot
+                    self.deadlines.got_on(slot, self._now_s())
                     self.meters.starting(slot, variant)
                     phase = Phase(f"starting the engine for about {len(expected)} cells")
                     self.schedule.starting(slot, phase, 0.0)
                 case Feed(cells, attempts):
+                    self.deadlines.got_on(slot, self._now_s())
                     worker.feed.remote(cells, attempts)
                 case Finish():
+                    self.deadlines.got_on(slot, self._now_s())
                     worker.finish.remote()
 
     def _drain(self) -> list[tuple[str, Event]]:
@@ -142,8 +148,20 @@ class Dispatcher:
                 del self._streams[ready[0]]
                 self._take(events)
                 events = []
-                self._lose(slot, error)
+                # Ray's own first line names the actor alone.
+                cause = getattr(error, "cause", None)
+                self._lose(slot, f"{type(cause).__name__}: {first_line(cause)}" if cause else first_line(error))
         return events
+
+    def _give_up_overdue(self) -> None:
+        """Lose the workers that are past their time; Ray kills them, stopped ones too, and their engines end so."""
+        for slot, why in self.deadlines.overdue(self.schedule.slots.there(), self._now_s()).items():
+            streams = [stream for stream, of in self._streams.items() if of == slot]
+            # What it said while this process was busy elsewhere is not taken yet.
+            if not ray.wait(streams, timeout=0)[0]:
+                for stream in streams:
+                    del self._streams[stream]
+                self._lose(slot, why)
 
     def _take(self, events: list[tuple[str, Event]]) -> None:
         """Make records durable, then count them."""
@@ -162,6 +180,10 @@ class Dispatcher:
             self.progress.record(slot, record)
             self.meters.record(slot, record)
         for slot, event in events:
+            if isinstance(event, StillThere):
+                self.deadlines.heard(slot, self._now_s())
+            else:
+                self.deadlines.got_on(slot, self._now_s())
             match event:
                 case EngineReport():
                     self._note_engine(slot, event)
@@ -192,16 +214,13 @@ class Dispatcher:
         self.failed[failure.variant] = failure.reason
         self.schedule.failed(slot, not_retryable=failure.not_retryable, attempts=failure.attempts)
 
-    def _lose(self, slot: str, error: Exception) -> None:
+    def _lose(self, slot: str, why: str) -> None:
         if slot not in self.pool.workers:
             return  # it was given up before its stream ended
         may_return = self.pool.lose(slot)
         wait = may_return and self.wait_s > 0
         self.meters.lost(slot, self.schedule.slots[slot].variant)
         held = self.schedule.lost(slot, wait=wait, until_s=self._now_s() + self.wait_s)
-        # Ray's own first line names the actor alone.
-        cause = getattr(error, "cause", None)
-        why = f"{type(cause).__name__}: {first_line(cause)}" if cause else first_line(error)
         self._note(f"{slot} was lost with {held} cells under way: {why}")
         if wait:
             self._say(f"its cells wait {self.wait_s:.0f} s for its return (engine.lost_node_wait_s)")
@@ -209,9 +228,11 @@ class Dispatcher:
     def _release(self) -> None:
         """End the engine sessions that wait for more cells, and take their engines' last reports."""
         for slot in self.schedule.present():
+            self.deadlines.got_on(slot, self._now_s())
             self.pool.workers[slot].finish.remote()
         while self._streams:
             self._take(self._drain())
+            self._give_up_overdue()
 
     def _show_now_and_then(self) -> None:
         began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import time
@@ -17,11 +18,12 @@ from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import farm
+from farm.driver.deadlines import sign_every_s
 from farm.driver.prometheus import EngineMeters
 from farm.driver.slots import Slots
 from farm.engines.registry import engine_named
 from farm.errors import InputError, first_line
-from farm.node.messages import Answered, Assignment, Event
+from farm.node.messages import Answered, Assignment, Event, StillThere
 from farm.node.slot import EngineSlot
 from farm.spec.models import EngineSettings
 from farm.text import one_line
@@ -48,6 +50,7 @@ class NodeWorker:
     def __init__(self, slot: Slot, assignment: Assignment) -> None:
         self._slot = EngineSlot(slot.name, f"node {slot.node}", assignment)
         self._meters = EngineMeters(assignment.sweep_id, slot.name)
+        self._sign_every_s = sign_every_s(assignment.sweep.engine)
 
     async def check(self) -> None:
         """Raise InputError when this node lacks what the sweep needs."""
@@ -60,8 +63,8 @@ class NodeWorker:
         cells: tuple[CellKey, ...],
         attempts: Mapping[CellKey, int],
     ) -> AsyncIterator[Event]:
-        """Answer cells of a variant until `finish`, streaming what happens."""
-        async for event in self._slot.run(variant, expected, cells, attempts):
+        """Answer cells of a variant until `finish`, streaming what happens, and that it is there while nothing does."""
+        async for event in _with_signs(self._slot.run(variant, expected, cells, attempts), self._sign_every_s):
             # With one request at a time, the engine has nothing else to do now.
             if isinstance(event, Answered) and self._meters.due():
                 self._meters.export(variant, await self._slot.engine_metrics())
@@ -79,6 +82,17 @@ class NodeWorker:
     async def close(self) -> None:
         """Stop the engine."""
         await self._slot.close()
+
+
+async def _with_signs(events: AsyncIterator[Event], every_s: float) -> AsyncIterator[Event]:
+    """The events, and a `StillThere` whenever none has come for a while."""
+    while True:
+        coming = asyncio.ensure_future(anext(events, None))
+        while not (await asyncio.wait({coming}, timeout=every_s))[0]:
+            yield StillThere()
+        if (event := coming.result()) is None:
+            return
+        yield event
 
 
 def connect(before_local_start: Callable[[], None]) -> None:
@@ -156,6 +170,14 @@ def find_slots(engine: EngineSettings, *, limit: int | None = None) -> list[Slot
     return slots[:limit]
 
 
+class _Checking(NamedTuple):
+    """A worker that was started and has not said yet whether its node will do."""
+
+    slot: str
+    worker: Any
+    until_s: float
+
+
 class WorkerPool:
     """The workers of a sweep: one on every slot that is there and fit, and the slots that come later."""
 
@@ -165,7 +187,7 @@ class WorkerPool:
         self._engine, self._assignment_ref, self._limit = engine, assignment_ref, limit
         self.slots = Slots()
         self._slots: dict[str, Slot] = {}
-        self._checking: dict[Any, tuple[str, Any]] = {}
+        self._checking: dict[Any, _Checking] = {}
         self._looked_s = time.monotonic()
 
     def gather(self) -> dict[str, str]:
@@ -178,16 +200,8 @@ class WorkerPool:
         for slot in slots:
             self._check(slot)
         unfit: dict[str, str] = {}
-        deadline = time.monotonic() + _CHECK_TIMEOUT_S
-        while self._checking and time.monotonic() < deadline:
+        while self._checking:
             unfit |= self._checked(timeout_s=1.0)[1]
-        for name, worker in self._checking.values():
-            ray.kill(worker)
-            unfit[name] = (
-                f"its worker did not start within {_CHECK_TIMEOUT_S:g} s: "
-                "the node's CPUs or GPUs are taken by another job"
-            )
-        self._checking.clear()
         for name in unfit:
             self.slots[name].leave_out()
         if not self.workers:
@@ -203,7 +217,7 @@ class WorkerPool:
         """
         if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = time.monotonic()
-            busy = {*self.workers, *(name for name, _ in self._checking.values())}
+            busy = {*self.workers, *(one.slot for one in self._checking.values())}
             try:
                 slots = find_slots(self._engine)
             except InputError:
@@ -223,8 +237,8 @@ class WorkerPool:
         """End all workers; each one's engine ends with it."""
         for name in list(self.workers):
             self.stop_worker(name)
-        for _, worker in self._checking.values():
-            ray.kill(worker)
+        for one in self._checking.values():
+            ray.kill(one.worker)
 
     def stop_worker(self, name: str) -> None:
         """End a worker; its engine ends with it."""
@@ -235,7 +249,7 @@ class WorkerPool:
     def _check(self, slot: Slot) -> None:
         self._slots[slot.name] = slot
         worker = _start_worker(slot, self._assignment_ref, self._engine)
-        self._checking[worker.check.remote()] = (slot.name, worker)
+        self._checking[worker.check.remote()] = _Checking(slot.name, worker, time.monotonic() + _CHECK_TIMEOUT_S)
 
     def _checked(self, timeout_s: float) -> tuple[list[str], dict[str, str]]:
         fit: list[str] = []
@@ -244,7 +258,7 @@ class WorkerPool:
             return fit, unfit
         done, _ = ray.wait(list(self._checking), num_returns=len(self._checking), timeout=timeout_s)
         for reference in done:
-            name, worker = self._checking.pop(reference)
+            name, worker, _ = self._checking.pop(reference)
             try:
                 ray.get(reference)
             except ray.exceptions.RayTaskError as error:
@@ -258,6 +272,15 @@ class WorkerPool:
             else:
                 self.workers[name] = worker
                 fit.append(name)
+        late = [reference for reference, one in self._checking.items() if time.monotonic() > one.until_s]
+        for reference in late:
+            name, worker, _ = self._checking.pop(reference)
+            ray.kill(worker)
+            self.slots.died(name, _life(self._slots[name]))
+            unfit[name] = (
+                f"its worker did not start within {_CHECK_TIMEOUT_S:g} s: "
+                "the node's CPUs or GPUs are taken by another job, or it is frozen"
+            )
         return fit, unfit
 
 

@@ -12,6 +12,7 @@ Standard library only, and no import of the farm: it must start at once and neve
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -20,18 +21,28 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 MARK = "FARM_ENGINE_GUARD"  # GUARD'S PID:GUARD'S START TIME, in the environment of all that an engine starts
 
 
-def _processes() -> dict[int, tuple[int, str]]:
-    """Parent and start time of every process that has not ended, by process id, from one reading of /proc.
+class _Process(NamedTuple):
+    parent: int
+    started: str
+    stopped: bool  # by SIGSTOP or the like
+
+
+_NONE = _Process(0, "", False)
+
+
+def _processes() -> dict[int, _Process]:
+    """Every process that has not ended, by process id, from one reading of /proc.
 
     A process whose first thread has ended while others go on is shown as a zombie, too: it holds all its memory.
     """
-    found: dict[int, tuple[int, str]] = {}
+    found: dict[int, _Process] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -42,7 +53,7 @@ def _processes() -> dict[int, tuple[int, str]]:
             fields = stat.rpartition(")")[2].split()
             state, parent, threads, started = fields[0], int(fields[1]), int(fields[17]), fields[19]
             if state not in "ZX" or threads > 1:
-                found[int(entry.name)] = (parent, started)
+                found[int(entry.name)] = _Process(parent, started, stopped=state == "T")
     return found
 
 
@@ -56,28 +67,38 @@ def orphan_processes() -> list[int]:
     return _leftovers(_processes())
 
 
-def _leftovers(processes: dict[int, tuple[int, str]]) -> list[int]:
+def _leftovers(processes: dict[int, _Process]) -> list[int]:
     orphans = []
     for pid in processes:
         guard, _, started = _mark_of(pid).partition(":")
-        if started and processes.get(int(guard), (0, ""))[1] != started:
+        if started and processes.get(int(guard), _NONE).started != started:
             orphans.append(pid)
     return [*orphans, *(pid for pid in _below(orphans, processes) if pid not in orphans)]
 
 
+def _wake_guards(processes: dict[int, _Process]) -> None:
+    """Let guards that were stopped go on: one whose owner is gone then ends its engine, and any other has no harm."""
+    for guard in {int(mark.partition(":")[0]) for pid in processes if (mark := _mark_of(pid))}:
+        if processes.get(guard, _NONE).stopped:
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                os.kill(guard, signal.SIGCONT)
+
+
 def end_orphans(patience_s: float = 60.0) -> list[int]:
-    """End what is left of engines whose guard was killed, and wait until it has ended; returns the process ids.
+    """End what is left of engines whose guard was killed, and wait until it has ended; returns the process ids. Guards
+    that were stopped go on.
 
     A process id that is used again would have to be so within this reading of /proc. A process that a wedged driver
     keeps from ending is left behind after `patience_s`: the memory that it holds is seen before the next start.
     """
     deadline = time.monotonic() + patience_s
     ended: dict[int, str] = {}  # when each was started, by process id
+    _wake_guards(_processes())
     while True:
         processes = _processes()
         found = _leftovers(processes)
         # A process that is dying has lost its mark, its memory not yet.
-        dying = any(processes.get(pid, (0, ""))[1] == started for pid, started in ended.items())
+        dying = any(processes.get(pid, _NONE).started == started for pid, started in ended.items())
         if not (found or dying) or time.monotonic() > deadline:
             return list(ended)
         for pid in found:
@@ -85,14 +106,14 @@ def end_orphans(patience_s: float = 60.0) -> list[int]:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue
-            ended[pid] = processes[pid][1]
+            ended[pid] = processes[pid].started
         time.sleep(0.05)
 
 
-def _below(roots: list[int], processes: dict[int, tuple[int, str]]) -> list[int]:
+def _below(roots: list[int], processes: dict[int, _Process]) -> list[int]:
     children: dict[int, list[int]] = {}
-    for pid, (parent, _) in processes.items():
-        children.setdefault(parent, []).append(pid)
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
     found: list[int] = []
     frontier = roots
     while frontier:
@@ -171,7 +192,7 @@ def main(grace_s: float, command: list[str]) -> int:
     signal.set_wakeup_fd(woken_w)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    mark = f"{os.getpid()}:{_processes()[os.getpid()][1]}"
+    mark = f"{os.getpid()}:{_processes()[os.getpid()].started}"
     engine = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

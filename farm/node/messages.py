@@ -110,7 +110,12 @@ class SessionFailed:
     attempts: Mapping[CellKey, int] = field(default_factory=dict)
 
 
-Event = Answered | EngineReport | EngineStarting | EngineReady | SessionFailed
+@dataclass(frozen=True)
+class StillThere:
+    """Nothing has happened for a while, and the slot is at it."""
+
+
+Event = Answered | EngineReport | EngineStarting | EngineReady | SessionFailed | StillThere
 
 
 @dataclass(frozen=True)

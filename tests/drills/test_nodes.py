@@ -43,6 +43,23 @@ def test_the_actor_is_killed(ray_cluster, home, undisturbed, tmp_path):
     drill.wait_until_nothing_runs()
 
 
+def test_a_worker_that_is_frozen_is_given_up(home, undisturbed, tmp_path):
+    """Stopped, it says nothing any more, and holds its connections open: only a deadline of the driver's own tells."""
+    sweep = drill.write_sweep(tmp_path, {"engine": {"stall_timeout_s": 1}})
+    job = drill.start(sweep)
+    drill.wait_for_records(4)
+    engine = drill.an_engine()
+    frozen = engine.parent().parent()
+    for process in [frozen, engine]:
+        process.suspend()
+    outcome = job.wait()
+    table = outcome.complete_like(undisturbed)
+    assert "engine.stall_timeout_s" in outcome.output
+    assert sorted(table["attempts"])[:-1] == [1] * (drill.CELLS - 1)
+    drill.until(lambda: not frozen.is_running(), "its end, by Ray")
+    drill.wait_until_nothing_runs()
+
+
 def test_the_only_slot_is_waited_for_however_long_the_sweep_has_run(home, undisturbed, tmp_path):
     sweep = drill.write_sweep(tmp_path, {"engine": {"lost_node_wait_s": 120}})
     job = drill.start(sweep, "--nodes", "1", settings={"farm.driver.dispatch._NOBODY_S": 1.0})

@@ -151,6 +151,19 @@ def test_what_a_killed_owner_and_guard_leave_behind_is_ended_before_the_next_sta
     assert not set(tree) & set(guard.orphan_processes())
 
 
+def test_a_guard_that_is_stopped_beside_its_engine_ends_it_at_the_next_start(owner, tmp_path):
+    owner, guard_pid, tree = owner
+    for pid in [guard_pid, *tree]:
+        os.kill(pid, signal.SIGSTOP)
+    owner.kill()
+    owner.wait()
+    engine = process.start(ENGINE, tmp_path / "next.log")
+    try:
+        wait_until_gone([guard_pid, *tree])
+    finally:
+        engine.stop()
+
+
 @pytest.mark.parametrize("killed", ["nothing", "guard"])
 def test_a_process_whose_first_thread_has_ended_is_ended_too(tmp_path, killed):
     engine = process.start(EngineCommand((sys.executable, "-c", WITH_A_HALF_DEAD_CHILD), {}), tmp_path / "engine.log")
