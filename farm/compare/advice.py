@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from farm.compare.codes import Code
-from farm.compare.decision import MIN_ITEMS, against_baseline, faster_ones, holds, shown_worse, variants_tried, verdicts
+from farm.compare.decision import (
+    MIN_ITEMS,
+    against_baseline,
+    faster_ones,
+    holds,
+    losing_ones,
+    shown_slower,
+    shown_worse,
+    variants_tried,
+    verdicts,
+    with_failures,
+    worst_answers,
+)
 from farm.compare.model import (
     AccuracyContrast,
     Comparison,
@@ -54,13 +66,14 @@ def _statement(comparison: Comparison, workload: str, decided: WorkloadDecision)
             f"{MIN_ITEMS} an interval cannot be trusted."
         )
     contrasts = [c for c in contrasts if c.pairs >= MIN_ITEMS]
+    losses = "".join(f"{_loss(comparison, one)}; " for one in losing_ones(comparison, contrasts))
     nearest = f"{contrasts[0].variant}, has {_figures(contrasts[0])}"
     if Code.NONE_FASTER in decided.reasons:
-        return f"{workload}: keep {base}; no variant is shown to be faster. The nearest, {nearest}."
+        return f"{workload}: {losses}keep {base}; no variant is shown to be faster. The nearest, {nearest}."
     if Code.GAIN_BELOW_MINIMUM in decided.reasons:
         return (
-            f"{workload}: keep {base}; no variant is shown to gain the minimum of {100 * comparison.min_gain:g} % in "
-            f"decode throughput. The nearest, {nearest}."
+            f"{workload}: {losses}keep {base}; no variant is shown to gain the minimum of "
+            f"{100 * comparison.min_gain:g} % in decode throughput. The nearest, {nearest}."
         )
     if Code.NODES_UNBOUNDED in decided.reasons:
         return (
@@ -69,7 +82,8 @@ def _statement(comparison: Comparison, workload: str, decided: WorkloadDecision)
         )
     first = faster_ones(contrasts)[0]
     if decided.candidate == base or decided.candidate is None:
-        return _held_back(comparison, workload, first, f"keep {base}")
+        held = _held_back(comparison, workload, first, f"keep {base}")
+        return held + (f" Beside it, {losses.removesuffix('; ')}." if losses else "")
     found = next(c for c in contrasts if c.variant == decided.candidate)
     verb = "deploy" if decided.action == "deploy" else "the rule would deploy"
     text = f"{workload}: {verb} {found.variant}. {_figures(found)}; {_accuracy_words(comparison, found.variant)}."
@@ -82,12 +96,27 @@ def _statement(comparison: Comparison, workload: str, decided: WorkloadDecision)
         text += f" It cannot be told apart from {two.against} in mean latency ({change(two.mean_latency_change)})."
     if Code.FASTER_ONE_HELD_BACK in decided.reasons:
         text += " " + _held_back(comparison, workload, first, f"{found.variant} is the fastest that qualifies")
-    return text
+    return text + (f" Of the others, {losses.removesuffix('; ')}." if losses else "")
+
+
+def _loss(comparison: Comparison, contrast: Contrast) -> str:
+    """What a variant is shown to lose, the answers first."""
+    worse, parts = worst_answers(comparison, contrast), []
+    if worse:
+        parts.append(f"answers worse by {number(-worse.difference_pp)} pp ({p_value(worse.mcnemar_mid_p_holm)})")
+    if shown_slower(contrast):
+        parts.append(f"is slower (decode throughput {ratio(contrast.throughput_ratio)})")
+    return f"{contrast.variant} {' and '.join(parts)}"
 
 
 def _held_back(comparison: Comparison, workload: str, fast: Contrast, instead: str) -> str:
-    name, found = next((n, a) for n, a in verdicts(comparison, fast.variant).items() if not holds(a))
-    if shown_worse(found):
+    plain, failing = verdicts(comparison, fast.variant), with_failures(comparison, fast.variant)
+    name, found = next((n, a) for n, a in (*plain.items(), *failing.items()) if not holds(a))
+    if all(map(holds, plain.values())):
+        cause = (
+            f"with its errors and cut answers counted as wrong is not shown to answer {name} as well: {points(found)}"
+        )
+    elif shown_worse(found):
         cause = f"answers {name} worse by {number(-found.difference_pp)} pp ({p_value(found.mcnemar_mid_p_holm)})"
     else:
         cause = (

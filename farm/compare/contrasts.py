@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from farm.compare.failures import cells_of_both, failures_as_wrong, left_out
 from farm.compare.metrics import (
     ACCEPT_LENGTH,
     COMPLETION_TOKENS,
@@ -31,7 +32,7 @@ from farm.compare.model import (
     estimate,
     finite,
 )
-from farm.compare.sample import WorkloadSample, interval, item_variance
+from farm.compare.sample import WorkloadSample, interval, item_variance, sample_workload
 from farm.compare.starts import Assumption, Part, effect_scatter, pair_scatter, per_request_scatter
 from farm.stats import accuracy as paired_accuracy
 from farm.stats.accuracy import Outcomes, compare_accuracy
@@ -63,6 +64,9 @@ def contrast(
     # A start is fast or slow per token; latency inherits that, while its own scatter is that of output lengths.
     latency_ratio = interval(sample, latency, data.items, starts and starts.added)
     parts_s, parts = _latency_parts(sample, block)
+    cells = cells_of_both(sample.table, pair.variant, pair.against)
+    accuracy = _accuracy(data.variant_answers, data.against_answers, margin_pp, questions)
+    wrong = None if cells is None else failures_as_wrong(cells)
     return Contrast(
         variant=pair.variant,
         against=pair.against,
@@ -89,7 +93,9 @@ def contrast(
             finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block))),
             finite(point(sample.resampled, ratio_of(*COMPLETION_TOKENS, block + 1))),
         ),
-        accuracy=_accuracy(data, margin_pp, questions),
+        accuracy=accuracy,
+        accuracy_with_failures=accuracy if wrong is None else _accuracy(*wrong, margin_pp, questions),
+        left_out=None if cells is None else left_out(cells),
     )
 
 
@@ -182,17 +188,19 @@ def _means(sample: WorkloadSample, block: int) -> Means:
     return Means(*(value if math.isfinite(value) else 0.0 for value in values))
 
 
-def _accuracy(data: Pairing, margin_pp: float, questions: int | None) -> AccuracyContrast | None:
-    variant, against, outcomes = _graded(data)
+def _accuracy(
+    own: pd.DataFrame, other: pd.DataFrame, margin_pp: float, questions: int | None
+) -> AccuracyContrast | None:
+    variant, against, outcomes = _graded(own, other)
     if not len(variant):
         return None
     return _shown(compare_accuracy(variant, against, outcomes, margin_pp / 100, questions), len(variant))
 
 
-def _graded(data: Pairing) -> tuple[FloatArray, FloatArray, Outcomes]:
+def _graded(own: pd.DataFrame, other: pd.DataFrame) -> tuple[FloatArray, FloatArray, Outcomes]:
     """Share of right answers to each question under both variants, and the counts over pairs of answers."""
-    one = data.variant_answers["correct"].to_numpy(dtype=np.float64)
-    two = data.against_answers["correct"].to_numpy(dtype=np.float64)
+    one = own["correct"].to_numpy(dtype=np.float64)
+    two = other["correct"].to_numpy(dtype=np.float64)
     known = np.isfinite(one) & np.isfinite(two)
     one, two = one[known], two[known]
     right, wrong = (one > 0, two > 0), (one == 0, two == 0)
@@ -202,7 +210,7 @@ def _graded(data: Pairing) -> tuple[FloatArray, FloatArray, Outcomes]:
         only_variant=int(np.sum(right[0] & wrong[1])),
         neither=int(np.sum(wrong[0] & wrong[1])),
     )
-    codes = pd.factorize(data.variant_answers["item"].to_numpy()[known])[0]
+    codes = pd.factorize(own["item"].to_numpy()[known])[0]
     count = np.maximum(np.bincount(codes), 1)
     return np.bincount(codes, weights=one) / count, np.bincount(codes, weights=two) / count, outcomes
 
@@ -263,6 +271,9 @@ def with_holm(
     tried = ["baseline" in one.kinds for one in contrasts]
     gain = _holm_of([one.gain_p for one in contrasts], tried)
     not_worse = _holm_of([one.accuracy.not_worse_p if one.accuracy else None for one in contrasts], tried)
+    wrong = [one.accuracy_with_failures for one in contrasts]
+    failing_mid_p = holm([_mid_p(one) for one in wrong])
+    failing_not_worse = _holm_of([one.not_worse_p if one else None for one in wrong], tried)
     return (
         tuple(
             one.model_copy(
@@ -270,10 +281,17 @@ def with_holm(
                     "throughput_p_holm": p,
                     "gain_p_holm": least,
                     "accuracy": _corrected(one.accuracy, mid_p, not_lost),
+                    "accuracy_with_failures": _corrected(one.accuracy_with_failures, *failing),
                 }
             )
-            for one, p, mid_p, least, not_lost in zip(
-                contrasts, speed[: len(contrasts)], graded, gain, not_worse, strict=True
+            for one, p, mid_p, least, not_lost, failing in zip(
+                contrasts,
+                speed[: len(contrasts)],
+                graded,
+                gain,
+                not_worse,
+                zip(failing_mid_p, failing_not_worse, strict=True),
+                strict=True,
             )
         ),
         tuple(
@@ -299,8 +317,10 @@ def _corrected(accuracy: AccuracyContrast | None, p: float, not_worse_p: float |
 
 
 def head_to_head(sample: WorkloadSample, variant: str, against: str) -> LatencyContrast:
-    """Mean latency of two variants that the family does not pair, over their shared items."""
-    block, other = sample.block(variant), sample.block(against)
-    items = min(int(sample.table.of(name)["item"].nunique()) for name in (variant, against))
-    ratio = interval(sample, _quotient(LATENCY_S, block, other), items)
+    """Mean latency of two variants over the cells that both answered, also where the family does not pair them."""
+    pair = next((own for own in sample.pairs if own[:2] == (variant, against)), Pair(variant, against, ()))
+    if pair not in sample.paired:
+        sample = sample_workload(sample.table, [], [pair], sample.assumption)
+    block = sample.pair_block(pair)
+    ratio = interval(sample, _quotient(LATENCY_S, block, block + 1), sample.paired[pair].items)
     return LatencyContrast(variant=variant, against=against, mean_latency_change=_change(ratio))

@@ -1,9 +1,9 @@
 """What to do, by rule, from intervals, tests and verdicts; `advice` puts it into words.
 
 A variant qualifies when its accuracy is shown equivalent, better, or not worse by the margin, on every graded
-workload. Of those that qualify and are shown to be faster than the baseline by the minimum gain, the one of lowest mean
-latency is deployed. Where none is, the baseline is kept. Everything else is undecided. Tests are corrected for as many
-variants as were tried, by Holm's method.
+workload, also with its errors and cut answers counted as wrong. Of those that qualify and are shown to be faster than
+the baseline by the minimum gain, the one of lowest mean latency is deployed. Where none is, the baseline is kept.
+Everything else is undecided. Tests are corrected for as many variants as were tried, by Holm's method.
 """
 
 from __future__ import annotations
@@ -90,6 +90,40 @@ def verdicts(comparison: Comparison, variant: str) -> dict[str, AccuracyContrast
     }
 
 
+def with_failures(comparison: Comparison, variant: str) -> dict[str, AccuracyContrast]:
+    """The same with errors, time-outs and answers cut off counted as wrong."""
+    return {
+        name: c.accuracy_with_failures
+        for name, one in comparison.workloads.items()
+        for c in one.contrasts
+        if c.variant == variant and c.against == comparison.baseline and c.accuracy_with_failures
+    }
+
+
+def qualifies(comparison: Comparison, variant: str) -> bool:
+    """Shown to answer as well on every graded workload, also with its failures counted as wrong."""
+    return all(holds(found) for by in (verdicts, with_failures) for found in by(comparison, variant).values())
+
+
+def worst_answers(comparison: Comparison, contrast: Contrast) -> AccuracyContrast | None:
+    """The lowest difference in accuracy shown to be a loss on any workload, failures counted as wrong or not."""
+    found = [one for by in (verdicts, with_failures) for one in by(comparison, contrast.variant).values()]
+    return min((one for one in found if shown_worse(one)), key=lambda one: one.difference_pp, default=None)
+
+
+def shown_slower(contrast: Contrast) -> bool:
+    """Slower per token beyond chance, and not for being on another node."""
+    speed = contrast.throughput_ratio
+    slower = bool(speed.value and speed.value < 1 and excludes(speed.ci, 1) and _sure(contrast.throughput_p_holm))
+    return contrast.nodes_bounded and slower
+
+
+def losing_ones(comparison: Comparison, contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Those shown to answer worse or to be slower; of faster ones it is said elsewhere why they are not chosen."""
+    others = [c for c in contrasts if c not in faster_ones(contrasts)]
+    return [c for c in others if shown_slower(c) or worst_answers(comparison, c)]
+
+
 def holds(found: AccuracyContrast) -> bool:
     """Shown not to be worse by the margin, or better, also after correction for the number of variants."""
     not_worse = _sure(found.not_worse_p_holm) and not shown_worse(found)
@@ -150,14 +184,15 @@ def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Co
     if not enough:
         return None, [Code.FEW_ITEMS if contrasts else Code.NOTHING_PAIRED]
     faster = faster_ones(enough)
+    lost = [Code.LOSS_SHOWN] * bool(losing_ones(comparison, enough))
     if not faster:
         gains = [c for c in enough if _faster_at_all(c)]
         if any(not c.nodes_bounded for c in gains):
             return None, [Code.NODES_UNBOUNDED]
-        return comparison.baseline, [Code.GAIN_BELOW_MINIMUM if gains else Code.NONE_FASTER]
-    chosen = next((c for c in faster if all(map(holds, verdicts(comparison, c.variant).values()))), None)
+        return comparison.baseline, [*lost, Code.GAIN_BELOW_MINIMUM if gains else Code.NONE_FASTER]
+    chosen = next((c for c in faster if qualifies(comparison, c.variant)), None)
     if chosen is None:
-        return comparison.baseline, _accuracy_reasons(comparison, faster[0])
+        return comparison.baseline, [*_accuracy_reasons(comparison, faster[0]), *lost]
     reasons = [Code.SHOWN_FASTER, *_accuracy_reasons(comparison, chosen)]
     if not excludes(chosen.mean_latency_change.ci, 0):
         reasons.append(Code.LATENCY_GAIN_UNSURE)
@@ -167,11 +202,13 @@ def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Co
         reasons.append(Code.SECOND_NOT_TOLD_APART)
     if chosen is not faster[0]:
         reasons.append(Code.FASTER_ONE_HELD_BACK)
-    return chosen.variant, reasons
+    return chosen.variant, [*reasons, *lost]
 
 
 def _accuracy_reasons(comparison: Comparison, contrast: Contrast) -> list[Code]:
     found = verdicts(comparison, contrast.variant).values()
+    if all(map(holds, found)) and not qualifies(comparison, contrast.variant):
+        return [Code.ACCURACY_LOST_TO_FAILURES]
     codes = [_accuracy_code(one) for one in found]
     return list(dict.fromkeys(codes)) or [Code.ACCURACY_NOT_MEASURED]
 

@@ -29,6 +29,7 @@ _OPTIONAL_NUMBERS: Final = {
     "energy_j": math.nan,
     "sm_clock_mhz": math.nan,
     "throttled_s": math.nan,
+    "prompt_tokens": math.nan,
 }
 _OPTIONAL_TEXT: Final = (
     "node",

@@ -178,6 +178,21 @@ class AccuracyContrast(Value):
     not_worse_p_holm: Known = None
 
 
+class LeftOut(Value):
+    """Answers that errors of one or both sides keep out of the figures of speed.
+
+    Lengths are mean tokens of the side that answered (the second, where both did), beside those of the answers kept.
+    """
+
+    answers: int
+    items: int
+    answered_by_one: int
+    completion_tokens: Known
+    completion_tokens_kept: Known
+    prompt_tokens: Known
+    prompt_tokens_kept: Known
+
+
 class LatencyContrast(Value):
     """Mean latency of one variant against another."""
 
@@ -212,6 +227,9 @@ class Contrast(Value):
     latency_parts: LatencyParts | None
     mean_completion_tokens: tuple[Known, Known]
     accuracy: AccuracyContrast | None
+    accuracy_with_failures: AccuracyContrast | None = None
+    """Errors, time-outs and answers cut off counted as wrong for the side that failed."""
+    left_out: LeftOut | None = None
     throughput_p_holm: Known = None
     gain_p_holm: Known = None
 

@@ -118,6 +118,19 @@ def _pairs_missing(workload: WorkloadComparison, sample: WorkloadSample) -> Iter
             yield Note(code=Code.PAIRS_MISSING, text=text, variant=contrast.variant)
 
 
+def _failed_left_out(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[Note]:
+    for contrast in workload.contrasts:
+        lost = contrast.left_out
+        if lost is not None:
+            text = (
+                f"the speed of {contrast.variant} against {contrast.against} leaves out {lost.answers:,} answers to "
+                f"{lost.items:,} items for errors. Where one side answered, prompts are "
+                f"{number(lost.prompt_tokens, 0)} tokens against {number(lost.prompt_tokens_kept, 0)} of those kept, "
+                f"answers {number(lost.completion_tokens, 0)} against {number(lost.completion_tokens_kept, 0)}."
+            )
+            yield Note(code=Code.FAILED_LEFT_OUT, text=text, variant=contrast.variant)
+
+
 def _small_sample(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[Note]:
     pairs = min((c.pairs for c in workload.contrasts if c.pairs), default=0)
     if 0 < pairs < MIN_ITEMS:
@@ -247,5 +260,5 @@ def _drift(table: WorkloadTable) -> Iterator[Note]:
             yield Note(code=Code.DRIFT, text=text, variant=one.variant)
 
 
-_CHECKS: Final = (_pairs_missing, _small_sample, _starts, _accept_length)
+_CHECKS: Final = (_pairs_missing, _failed_left_out, _small_sample, _starts, _accept_length)
 _LOOKS: Final = (_prompts, _cached, _uneven, _reassigned, _nodes, _drift)
