@@ -11,6 +11,7 @@ from farm.compare.decision import (
     losing_ones,
     shown_slower,
     shown_worse,
+    unreliable,
     variants_tried,
     verdicts,
     with_failures,
@@ -22,6 +23,7 @@ from farm.compare.model import (
     Contrast,
     Decision,
     Note,
+    Reliability,
     WorkloadComparison,
     WorkloadDecision,
 )
@@ -111,6 +113,15 @@ def _loss(comparison: Comparison, contrast: Contrast) -> str:
 
 def _held_back(comparison: Comparison, workload: str, fast: Contrast, instead: str) -> str:
     plain, failing = verdicts(comparison, fast.variant), with_failures(comparison, fast.variant)
+    if unreliable(comparison, fast.variant):
+        own = comparison.workloads[workload].variants[fast.variant].reliability
+        cause = f"is not reliable: {reliability_words(own)}"
+        worse = worst_answers(comparison, fast)
+        if worse:
+            cause = (
+                f"answers worse by {number(-worse.difference_pp)} pp ({p_value(worse.mcnemar_mid_p_holm)}) and {cause}"
+            )
+        return f"{workload}: {fast.variant} is faster ({_figures(fast)}) but {cause}: {instead}."
     name, found = next((n, a) for n, a in (*plain.items(), *failing.items()) if not holds(a))
     if all(map(holds, plain.values())):
         cause = (
@@ -125,6 +136,19 @@ def _held_back(comparison: Comparison, workload: str, fast: Contrast, instead: s
             f"{found.margin_pp:g} pp"
         )
     return f"{workload}: {fast.variant} is faster ({_figures(fast)}) but {cause}: {instead}."
+
+
+def reliability_words(own: Reliability) -> str:
+    """What went wrong, each count with its name; empty where nothing did."""
+    counts = (
+        (own.errors, f"errors in {own.answers:,} answers"),
+        (own.attempted_again, "answers attempted again"),
+        (own.engines_died, "engines died"),
+        (own.engines_lost, "engines lost with their node or driver"),
+        (own.starts_failed, "starts failed"),
+        (own.starts_refused, "starts refused"),
+    )
+    return ", ".join(f"{number:,} {words}" for number, words in counts if number)
 
 
 def _needed(workload: str, comparison: Comparison, found: AccuracyContrast) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,10 +22,12 @@ from farm.compare.model import (
     Contrast,
     LatencyContrast,
     Note,
+    Reliability,
     SweepIdentity,
     VariantFigures,
     WorkloadComparison,
 )
+from farm.compare.reliability import reliability
 from farm.compare.sample import WorkloadSample, sample_workload
 from farm.compare.stability import drifts, node_effect, sentence, stability
 from farm.compare.starts import DEFAULT, Assumption
@@ -97,14 +99,24 @@ def compare(
     samples = {name: _sample(table, variants, made_of, base, twins, analysis.scatter) for name, table in tables.items()}
     if not any(data.items for sample in samples.values() for data in sample.paired.values()):
         raise InputError(f"No item was answered under {base} and another variant: there are no pairs to compare.")
+    identity = _identity(everything, sweep, variants)
     figures = Comparison(
-        sweep=_identity(everything, sweep, variants),
+        sweep=identity,
         slow_records=slow_records,
         baseline=base,
         margin_pp=margin,
         min_gain=gain,
         workloads={
-            name: _workload(sample, base, made_of, records, (margin, gain), sweep.workloads.get(name), items)
+            name: _workload(
+                sample,
+                base,
+                made_of,
+                records,
+                (margin, gain),
+                sweep.workloads.get(name),
+                items,
+                _reliabilities(sample, engines, identity),
+            )
             for name, sample in samples.items()
         },
     )
@@ -131,21 +143,32 @@ def compare(
 def figures_alone(records: pd.DataFrame, sweep: SweepSummary) -> Comparison:
     """The figures of each variant, where there is nothing to compare."""
     frame, workloads = checked(records, may_be_empty=True), {}
+    identity = _identity(frame, sweep, sweep.variants)
     for name in sweep.workloads if frame["ok"].any() else ():
         table = workload_table(frame, name)
         there = [variant for variant in sweep.variants if len(table.of(variant))]
         if there:  # not interrupted before the workload's first answer
             sample = sample_workload(table, there, [])
             alone, reported = family.features(there, "", {}), sweep.workloads[name]
-            workloads[name] = _workload(sample, "", alone, records, (DEFAULT_MARGIN_PP, 0.0), reported, None)
+            reliable = _reliabilities(sample, (), identity)
+            workloads[name] = _workload(sample, "", alone, records, (DEFAULT_MARGIN_PP, 0.0), reported, None, reliable)
     return Comparison(
-        sweep=_identity(frame, sweep, sweep.variants),
+        sweep=identity,
         slow_records=INCLUDE,
         baseline=sweep.baseline or "",
         margin_pp=sweep.margin_pp or DEFAULT_MARGIN_PP,
         min_gain=DEFAULT_MIN_GAIN if sweep.min_gain is None else sweep.min_gain,
         workloads=workloads,
     )
+
+
+def _reliabilities(
+    sample: WorkloadSample, engines: Sequence[EngineSummary], sweep: SweepIdentity
+) -> dict[str, Reliability]:
+    return {
+        name: reliability(sample.table, name, engines, ended=name not in sweep.cells_pending)
+        for name in sample.variants
+    }
 
 
 def _stability_reasons(comparison: Comparison) -> list[Note]:
@@ -198,6 +221,7 @@ def _workload(
     limits: tuple[float, float],
     reported: WorkloadSummary | None,
     items: pd.DataFrame | None,
+    reliable: Mapping[str, Reliability],
 ) -> WorkloadComparison:
     table, reported = sample.table, reported or WorkloadSummary()
     answered = [variant for variant in sample.variants if len(table.of(variant))]
@@ -210,7 +234,7 @@ def _workload(
         [contrast(sample, pair, margin, gain, known) for pair in sample.pairs],
         [effect(sample, one) for one in found],
     )
-    figures = {variant: variant_figures(sample, variant, records) for variant in sample.variants}
+    figures = {variant: variant_figures(sample, variant, records, reliable[variant]) for variant in sample.variants}
     requested = 0 if items is None else int((items["workload"] == table.name).sum())
     return WorkloadComparison(
         variants=with_round_costs(figures, _only(made_of, figures), base),

@@ -21,6 +21,7 @@ from farm.compare.model import (
     SweepIdentity,
     WorkloadDecision,
 )
+from farm.compare.reliability import shortcomings
 from farm.compare.words import excludes
 
 MIN_ITEMS: Final = 8
@@ -101,7 +102,20 @@ def with_failures(comparison: Comparison, variant: str) -> dict[str, AccuracyCon
 
 
 def qualifies(comparison: Comparison, variant: str) -> bool:
-    """Shown to answer as well on every graded workload, also with its failures counted as wrong."""
+    """Reliable, and shown to answer as well on every graded workload, also with its failures counted as wrong."""
+    return not unreliable(comparison, variant) and _answers_as_well(comparison, variant)
+
+
+def unreliable(comparison: Comparison, variant: str) -> list[Code]:
+    """Why a variant is too unreliable to be deployed, on whichever workload."""
+    sides = [
+        (one.variants.get(variant), one.variants.get(comparison.baseline)) for one in comparison.workloads.values()
+    ]
+    found = [shortcomings(own.reliability, base.reliability) for own, base in sides if own and base]
+    return list(dict.fromkeys(code for codes in found for code in codes))
+
+
+def _answers_as_well(comparison: Comparison, variant: str) -> bool:
     return all(holds(found) for by in (verdicts, with_failures) for found in by(comparison, variant).values())
 
 
@@ -207,9 +221,10 @@ def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Co
 
 def _accuracy_reasons(comparison: Comparison, contrast: Contrast) -> list[Code]:
     found = verdicts(comparison, contrast.variant).values()
-    if all(map(holds, found)) and not qualifies(comparison, contrast.variant):
-        return [Code.ACCURACY_LOST_TO_FAILURES]
-    codes = [_accuracy_code(one) for one in found]
+    codes = unreliable(comparison, contrast.variant)
+    if all(map(holds, found)) and not _answers_as_well(comparison, contrast.variant):
+        return [*codes, Code.ACCURACY_LOST_TO_FAILURES]
+    codes += [_accuracy_code(one) for one in found]
     return list(dict.fromkeys(codes)) or [Code.ACCURACY_NOT_MEASURED]
 
 

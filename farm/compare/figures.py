@@ -16,16 +16,27 @@ from farm.compare.metrics import (
     distribution,
     ratio_of,
 )
-from farm.compare.model import Accuracy, Distribution, Estimate, PerRequest, VariantFigures, ends, estimate, finite
+from farm.compare.model import (
+    Accuracy,
+    Distribution,
+    Estimate,
+    PerRequest,
+    Reliability,
+    VariantFigures,
+    ends,
+    estimate,
+    finite,
+)
 from farm.compare.sample import WorkloadSample, interval, item_variance
 from farm.compare.starts import variant_scatter
 from farm.stats.accuracy import wilson
 from farm.stats.intervals import Interval
 
 
-def variant_figures(sample: WorkloadSample, variant: str, records: pd.DataFrame) -> VariantFigures:
+def variant_figures(
+    sample: WorkloadSample, variant: str, records: pd.DataFrame, reliability: Reliability
+) -> VariantFigures:
     """The figures of one variant, with the per-request views beside the token-weighted ones."""
-    frame = sample.table.frame
     answers = sample.table.of(variant)
     items = int(answers["item"].nunique())
     tpot = _tpot(sample, variant, answers, items)
@@ -47,7 +58,7 @@ def variant_figures(sample: WorkloadSample, variant: str, records: pd.DataFrame)
     return VariantFigures(
         requests=len(answers),
         items=items,
-        errors=int(np.sum((frame["variant"] == variant).to_numpy() & ~frame["ok"].to_numpy())),
+        errors=reliability.errors,
         truncated=int(answers["truncated"].sum()),
         tpot_ms=estimate(Interval(*(1000 * end for end in tpot))),
         decode_tokens_per_s=estimate(_inverse(tpot)),
@@ -71,6 +82,7 @@ def variant_figures(sample: WorkloadSample, variant: str, records: pd.DataFrame)
         throttled_s=_throttled(answers),
         slow_answers=int(answers["slow_state"].sum()),
         accuracy=_accuracy(answers),
+        reliability=reliability,
         label=next(iter(sorted(answers["label"].dropna().astype(str).unique())), None),
     )
 

@@ -30,6 +30,7 @@ _OPTIONAL_NUMBERS: Final = {
     "sm_clock_mhz": math.nan,
     "throttled_s": math.nan,
     "prompt_tokens": math.nan,
+    "attempts": 1.0,
 }
 _OPTIONAL_TEXT: Final = (
     "node",

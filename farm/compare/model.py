@@ -95,6 +95,18 @@ class RoundCost(Value):
     plain_steps: Known
 
 
+class Reliability(Value):
+    """Failed and repeated answers of one variant on one workload, and what became of its engines in the whole sweep."""
+
+    answers: int
+    errors: int
+    attempted_again: int
+    engines_died: int
+    engines_lost: int
+    starts_failed: int
+    starts_refused: int
+
+
 class VariantFigures(Value):
     """The figures of one variant on one workload."""
 
@@ -125,6 +137,7 @@ class VariantFigures(Value):
     slow_answers: int
     accuracy: Accuracy | None
     label: str | None
+    reliability: Reliability
     round_cost: RoundCost | None = None
 
 

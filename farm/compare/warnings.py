@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import pandas as pd
 
-from farm.compare.advice import starts_assumed
+from farm.compare.advice import reliability_words, starts_assumed
 from farm.compare.codes import Code
 from farm.compare.decision import MIN_ITEMS
 from farm.compare.metrics import WorkloadTable
@@ -129,6 +129,13 @@ def _failed_left_out(workload: WorkloadComparison, sample: WorkloadSample) -> It
                 f"answers {number(lost.completion_tokens, 0)} against {number(lost.completion_tokens_kept, 0)}."
             )
             yield Note(code=Code.FAILED_LEFT_OUT, text=text, variant=contrast.variant)
+
+
+def _unreliable(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[Note]:
+    for name, figures in workload.variants.items():
+        words = reliability_words(figures.reliability)
+        if words:
+            yield Note(code=Code.UNRELIABLE, text=f"{name} was not without trouble: {words}.", variant=name)
 
 
 def _small_sample(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[Note]:
@@ -260,5 +267,5 @@ def _drift(table: WorkloadTable) -> Iterator[Note]:
             yield Note(code=Code.DRIFT, text=text, variant=one.variant)
 
 
-_CHECKS: Final = (_pairs_missing, _failed_left_out, _small_sample, _starts, _accept_length)
+_CHECKS: Final = (_pairs_missing, _failed_left_out, _unreliable, _small_sample, _starts, _accept_length)
 _LOOKS: Final = (_prompts, _cached, _uneven, _reassigned, _nodes, _drift)

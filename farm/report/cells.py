@@ -74,7 +74,7 @@ def _noted(
 
 
 def _answers(figures: VariantFigures, _: Contrast | None) -> Cell:
-    losses = (figures.errors, "err"), (figures.truncated, "cut")
+    losses = (figures.errors, "err"), (figures.truncated, "cut"), (figures.reliability.attempted_again, "again")
     return Cell(_BY_KEY["requests"].text(figures), sure=", ".join(f"{lost:,} {word}" for lost, word in losses if lost))
 
 

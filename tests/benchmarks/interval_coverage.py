@@ -21,6 +21,7 @@ from scipy import stats
 from farm.compare.contrasts import contrast
 from farm.compare.figures import variant_figures
 from farm.compare.metrics import LATENCY_S, TPOT_S, checked, ratio_of, workload_table
+from farm.compare.reliability import reliability
 from farm.compare.sample import WorkloadSample, sample_workload
 from farm.stats.family import features, pairs
 from farm.stats.intervals import CONFIDENCE, draws_of, percentile_interval, point
@@ -59,7 +60,10 @@ def one_sweep(seed: int, options: argparse.Namespace, truth: dict[str, dict[str,
     table = workload_table(checked(records), "gsm8k")
     sample = sample_workload(table, list(TRUTHS), pairs(features(list(TRUTHS), "baseline", {}), "baseline"))
     found = {one.variant: contrast(sample, one, 1.0) for one in sample.pairs}
-    figures = {name: variant_figures(sample, name, records) for name in ("baseline", "nextn")}
+    figures = {
+        name: variant_figures(sample, name, records, reliability(sample.table, name, (), ended=True))
+        for name in ("baseline", "nextn")
+    }
     base, fast = truth["baseline"], truth["nextn"]
     twin, spec, worse = found["twin"], found["nextn"], found["worse"]
     out = {

@@ -9,6 +9,7 @@ from compare_sweeps import Truth, published_sweep, sweep
 
 from farm.compare import compare
 from farm.compare.codes import Code
+from farm.results.summary import EngineSummary
 
 BASE = Truth(right=0.95)
 FAST = Truth(step_s=0.0218, accept_length=2.68, round_cost=2.2, right=0.95)
@@ -43,7 +44,7 @@ def test_a_variant_that_errors_on_the_longest_questions_is_not_deployed(records)
     assert found.accuracy_with_failures.difference_pp == pytest.approx(-100 * right / ITEMS)
     assert (found.accuracy_with_failures.questions, found.accuracy_with_failures.verdict) == (ITEMS, "worse")
     assert comparison.decision.action == "keep"
-    assert comparison.decision.reasons == (Code.ACCURACY_LOST_TO_FAILURES,)
+    assert comparison.decision.reasons == (Code.TOO_MANY_ERRORS, Code.ACCURACY_LOST_TO_FAILURES)
 
 
 def test_speed_names_what_it_leaves_out_and_how_long_that_is(records):
@@ -60,12 +61,12 @@ def test_speed_names_what_it_leaves_out_and_how_long_that_is(records):
 
 
 def test_what_failed_on_both_sides_is_no_difference(records):
-    comparison = compare(failed(records, longest(records, 0.05)))
+    comparison = compare(failed(records, longest(records, 0.01)))
     (found,) = comparison.workloads["gsm8k"].contrasts
     assert found.accuracy_with_failures.difference_pp * ITEMS == pytest.approx(
         found.accuracy.difference_pp * found.accuracy.questions
     )
-    assert found.accuracy_with_failures.neither == found.accuracy.neither + 20
+    assert found.accuracy_with_failures.neither == found.accuracy.neither + 4
     assert comparison.decision.action == "deploy"
 
 
@@ -110,3 +111,34 @@ def test_the_fastest_two_are_compared_over_what_both_answered():
     assert (two.variant, two.against) == ("a", "b")
     own = records.pivot_table(index="item_id", columns="variant", values="latency_s").dropna()
     assert two.mean_latency_change.value == pytest.approx(own["a"].mean() / own["b"].mean() - 1)
+
+
+@pytest.mark.parametrize(("errors", "action"), [(4, "deploy"), (5, "keep")])
+def test_above_one_percent_errors_nothing_is_deployed(records, errors, action):
+    comparison = compare(failed(records.assign(correct=None), longest(records, errors / ITEMS)))
+    assert comparison.decision.action == action
+    assert (Code.TOO_MANY_ERRORS in comparison.decision.reasons) == (action == "keep")
+
+
+@pytest.mark.parametrize(("variant", "action"), [("nextn", "keep"), ("baseline", "deploy")])
+def test_second_attempts_beyond_chance_are_not_deployed(records, variant, action):
+    again = longest(records, 0.3) & (records["variant"] == variant)
+    comparison = compare(records.assign(attempts=np.where(again, 2, 1)))
+    assert comparison.workloads["gsm8k"].variants[variant].reliability.attempted_again == 120
+    assert comparison.decision.action == action
+    assert (Code.ATTEMPTS_REPEATED in comparison.decision.reasons) == (action == "keep")
+    assert (Code.UNRELIABLE, variant) in {(note.code, note.variant) for note in comparison.warnings}
+
+
+def test_a_few_second_attempts_are_chance(records):
+    again = longest(records, 0.01) & (records["variant"] == "nextn")
+    assert compare(records.assign(attempts=np.where(again, 2, 1))).decision.action == "deploy"
+
+
+def test_what_became_of_engines_is_counted(records):
+    ends = ["died", "died", "started", "failed", "not-active", "stopped"]
+    engines = [EngineSummary(engine_id=f"e{n}", variant="nextn", status=status) for n, status in enumerate(ends)]
+    figures = compare(records, engines=engines).workloads["gsm8k"].variants
+    found = figures["nextn"].reliability
+    assert (found.engines_died, found.engines_lost, found.starts_failed, found.starts_refused) == (2, 1, 1, 1)
+    assert figures["baseline"].reliability.engines_died == 0
