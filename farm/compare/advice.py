@@ -47,7 +47,7 @@ def advice(comparison: Comparison, decision: Decision) -> list[Note]:
         out.append(Note(code=Code.PARTIAL, text=text))
     for name, one in decision.workloads.items():
         if one.decides:
-            reasons = [code for code in one.reasons if code not in (Code.LABELLED, Code.PARTIAL)]
+            reasons = [code for code in one.reasons if code not in (Code.LABELLED, Code.KINDS_MIXED, Code.PARTIAL)]
             text = _statement(comparison, name, one)
             out.append(Note(code=reasons[0], text=text, workload=name, variant=one.candidate))
     candidates = {one.candidate for one in decision.workloads.values() if one.decides}

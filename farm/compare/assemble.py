@@ -278,6 +278,7 @@ def _identity(frame: pd.DataFrame, sweep: SweepSummary, variants: Sequence[str])
         name=sweep.name,
         created_at=sweep.created_at,
         label=", ".join(labels) or None,
+        kinds_mixed=len(frame[["engine_kind", "label"]].drop_duplicates()) > 1,
         complete=answered >= planned and not sweep.failed_variants,
         cells_answered=answered,
         cells_planned=planned,

@@ -52,6 +52,8 @@ class Code(StrEnum):
     ONE_START = "one-start"
     SPECULATION_DOES_NOT_PAY = "speculation-does-not-pay"
     PROMPTS_DIFFER = "prompts-differ"
+    GRADED_ON_ONE_SIDE = "graded-on-one-side"
+    KINDS_MIXED = "kinds-mixed"
     CACHED_PROMPT_TOKENS = "cached-prompt-tokens"
     ERRORS_UNEVEN = "errors-uneven"
     TRUNCATION_UNEVEN = "truncation-uneven"

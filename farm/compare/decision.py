@@ -27,7 +27,9 @@ from farm.compare.words import excludes
 MIN_ITEMS: Final = 8
 """Fewer items cannot stand for a workload, and the coverage of their intervals has not been measured."""
 SURE_P: Final = 0.05
-_OPEN: Final = frozenset({Code.LABELLED, Code.PARTIAL, Code.NOTHING_PAIRED, Code.FEW_ITEMS, Code.NODES_UNBOUNDED})
+_OPEN: Final = frozenset(
+    {Code.LABELLED, Code.KINDS_MIXED, Code.PARTIAL, Code.NOTHING_PAIRED, Code.FEW_ITEMS, Code.NODES_UNBOUNDED}
+)
 """Reasons with which nothing is decided."""
 _ACCURACY: Final = {
     "equivalent": Code.ACCURACY_EQUIVALENT,
@@ -182,13 +184,14 @@ def _of_workload(comparison: Comparison, workload: str, decides: bool) -> Worklo
 
 
 def _obstacles(sweep: SweepIdentity, candidate: str | None, baseline: str) -> list[Code]:
-    """What keeps a decision open whatever the figures say: a label, or cells yet to be answered.
+    """What keeps a decision open whatever the figures say: a label, engines of several kinds, or cells yet to be
+    answered.
 
     Whoever keeps the baseline has to wait for all variants, whoever deploys one for that and the baseline.
     """
     awaited = {candidate, baseline} if candidate not in (None, baseline) else set(sweep.cells_pending)
     pending = bool(awaited.intersection(sweep.cells_pending))
-    return [Code.LABELLED] * bool(sweep.label) + [Code.PARTIAL] * pending
+    return [Code.LABELLED] * bool(sweep.label) + [Code.KINDS_MIXED] * sweep.kinds_mixed + [Code.PARTIAL] * pending
 
 
 def _by_rule(comparison: Comparison, workload: str) -> tuple[str | None, list[Code]]:

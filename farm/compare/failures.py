@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from farm.compare.metrics import WorkloadTable
+from farm.compare.metrics import WorkloadTable, same_prompt
 from farm.compare.model import LeftOut, finite
 
 _CELL = ["item", "repeat"]
-_READ = [*_CELL, "ok", "truncated", "correct", "prompt_tokens", "completion_tokens"]
+_READ = [*_CELL, "ok", "truncated", "correct", "prompt_tokens", "completion_tokens", "prompt_sha256"]
 
 
 def cells_of_both(table: WorkloadTable, variant: str, against: str) -> pd.DataFrame | None:
@@ -24,7 +24,7 @@ def cells_of_both(table: WorkloadTable, variant: str, against: str) -> pd.DataFr
     if not any(side["failed"].any() for side in sides):
         return None
     cells: pd.DataFrame = sides[0].merge(sides[1], on=_CELL, suffixes=("", "_against"))
-    return cells
+    return cells[same_prompt(cells["prompt_sha256"], cells["prompt_sha256_against"])]
 
 
 def failures_as_wrong(cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame] | None:

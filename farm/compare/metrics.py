@@ -264,15 +264,25 @@ class PairedSums(NamedTuple):
 
 
 def paired(table: WorkloadTable, variant: str, against: str) -> PairedSums:
-    """Pair two variants cell by cell, by item and repeat."""
+    """Pair two variants cell by cell, by item and repeat; cells whose prompts differ are no pair."""
     one, two = table.of(variant), table.of(against)
     _, first, second = np.intersect1d(cell_codes(one), cell_codes(two), assume_unique=True, return_indices=True)
     one, two = one.iloc[first], two.iloc[second]
+    same = same_prompt(one["prompt_sha256"], two["prompt_sha256"])
+    one, two = one[same], two[same]
     count = len(table.items)
     repeats = np.bincount(one["item"].to_numpy(dtype=np.int64), minlength=count)
     share = 1.0 / np.maximum(repeats, 1)[:, None]
     pairing = Pairing(int(np.sum(repeats > 0)), len(one), one, two)
     return PairedSums(pairing, item_sums(one, count) * share, item_sums(two, count) * share)
+
+
+def same_prompt(one: pd.Series[Any], two: pd.Series[Any]) -> NDArray[np.bool_]:
+    """Whether two columns of prompt hashes are of the same prompts, row by row; where one is unknown they are held to
+    be."""
+    known = one.notna().to_numpy() & two.notna().to_numpy()
+    same: NDArray[np.bool_] = ~known | (one.to_numpy() == two.to_numpy())
+    return same
 
 
 def cell_codes(answers: pd.DataFrame) -> IntArray:

@@ -310,6 +310,8 @@ class SweepIdentity(Value):
     name: str | None
     created_at: str | None
     label: str | None
+    kinds_mixed: bool
+    """Records come from engines of several kinds, or carry several labels, none being one."""
     complete: bool
     cells_answered: int
     cells_planned: int

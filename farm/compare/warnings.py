@@ -200,8 +200,33 @@ def _prompts(table: WorkloadTable) -> Iterator[Note]:
     kinds = known.groupby(["item", "repeat"])["prompt_sha256"].nunique()
     differ = int((kinds > 1).sum())
     if differ:
-        text = f"{differ:,} prompts differ between variants (by hash): those pairs are not of the same question."
+        text = f"{differ:,} prompts differ between variants (by hash): such pairs are not of one question and left out."
         yield Note(code=Code.PROMPTS_DIFFER, text=text)
+
+
+def _graded_on_one_side(workload: WorkloadComparison, sample: WorkloadSample) -> Iterator[Note]:
+    for pair, data in sample.paired.items():
+        graded, other = (side["correct"].notna().to_numpy() for side in (data.variant_answers, data.against_answers))
+        alone = int((graded != other).sum())
+        if alone:
+            text = (
+                f"{alone:,} pairs of {pair.variant} and {pair.against} are graded on one side alone: accuracy is "
+                "compared over the others."
+            )
+            yield Note(code=Code.GRADED_ON_ONE_SIDE, text=text, variant=pair.variant)
+
+
+def _mixed(table: WorkloadTable) -> Iterator[Note]:
+    kinds = [
+        (variant, f"{kind} ({label})" if label else str(kind), len(rows))
+        for (variant, kind, label), rows in table.frame.fillna({"engine_kind": "", "label": ""}).groupby(
+            ["variant", "engine_kind", "label"]
+        )
+    ]
+    if len({kind for _, kind, _ in kinds}) > 1:
+        listed = ", ".join(f"{variant} {count:,} of {kind or 'unknown'}" for variant, kind, count in kinds)
+        text = f"answers come from engines of several kinds ({listed}): they cannot be compared as if of one."
+        yield Note(code=Code.KINDS_MIXED, text=text)
 
 
 def _cached(table: WorkloadTable) -> Iterator[Note]:
@@ -267,5 +292,13 @@ def _drift(table: WorkloadTable) -> Iterator[Note]:
             yield Note(code=Code.DRIFT, text=text, variant=one.variant)
 
 
-_CHECKS: Final = (_pairs_missing, _failed_left_out, _unreliable, _small_sample, _starts, _accept_length)
-_LOOKS: Final = (_prompts, _cached, _uneven, _reassigned, _nodes, _drift)
+_CHECKS: Final = (
+    _pairs_missing,
+    _graded_on_one_side,
+    _failed_left_out,
+    _unreliable,
+    _small_sample,
+    _starts,
+    _accept_length,
+)
+_LOOKS: Final = (_prompts, _mixed, _cached, _uneven, _reassigned, _nodes, _drift)

@@ -44,6 +44,37 @@ def test_prompts_that_differ_between_variants(records):
     assert has(warnings_of(records), "prompts-differ", "2 prompts")
 
 
+def test_prompts_that_differ_are_no_pair(records):
+    """Their answers would say anything: here the other prompts take a hundred times as long on one side."""
+    other = records.index[:30]
+    plain = compare(records.drop(index=other))
+    records.loc[other, "prompt_sha256"] = "other"
+    records.loc[other, ["latency_s", "decode_s"]] *= 100
+    (found,), (expected,) = (one.workloads["gsm8k"].contrasts for one in (compare(records), plain))
+    assert (found.pairs, found.answers_paired) == (90, 90)
+    assert found.throughput_ratio.value == pytest.approx(expected.throughput_ratio.value)
+    assert (
+        found.accuracy.both + found.accuracy.neither + found.accuracy.only_variant + found.accuracy.only_against == 90
+    )
+
+
+def test_a_grade_on_one_side_alone(records):
+    records["correct"] = records["correct"].astype(object)
+    records.loc[[0, 1, 2], "correct"] = None
+    assert has(warnings_of(records), "graded-on-one-side", "3 pairs", variant="nextn")
+
+
+@pytest.mark.parametrize(("column", "value"), [("engine_kind", "parrot"), ("label", "emulated")])
+def test_records_of_several_kinds_decide_nothing(records, column, value):
+    records[column] = records[column].astype(object)
+    assert "kinds-mixed" not in compare(records).decision.reasons
+    records.loc[records.index[-5:], column] = value
+    found = compare(records)
+    assert has(found.warnings, "kinds-mixed", "nextn 5 of")
+    assert found.decision.action == "undecided"
+    assert "kinds-mixed" in found.decision.reasons
+
+
 def test_cached_tokens(records):
     records.loc[[0, 1, 2], "cached_tokens"] = 640
     assert has(warnings_of(records), "cached-prompt-tokens", "baseline 3")
