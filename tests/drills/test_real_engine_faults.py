@@ -1,7 +1,5 @@
-"""The same on real SGLang: an engine loses its scheduler, its successor is stopped amid a request; the answers are the
-same."""
-
-import signal
+"""The same on real SGLang: an engine loses its scheduler amid a request, which its first process finds out and acts on;
+the answers are the same. A stopped engine is silent whatever it is: emulated ones are stopped."""
 
 import drill
 import pytest
@@ -38,7 +36,7 @@ def sweep(tmp_path, cpu_engine):
     return path
 
 
-def test_killed_and_stopped_amid_requests(home, demo_engine, sweep):
+def test_killed_amid_a_request(home, demo_engine, sweep):
     from farm.spec.loading import load_sweep
     from farm.workloads.build import build
 
@@ -47,17 +45,12 @@ def test_killed_and_stopped_amid_requests(home, demo_engine, sweep):
     first = drill.an_engine()
     # Its first process only looks after this one, which generates.
     next(one for one in first.children(recursive=True) if "scheduler" in " ".join(one.cmdline())).kill()
-    drill.wait_for_records(5, timeout_s=300)
-    second = drill.an_engine()
-    assert second.pid != first.pid
-    for process in [second, *second.children(recursive=True)]:
-        process.send_signal(signal.SIGSTOP)
     outcome = job.wait(timeout_s=500)
     assert outcome.status == 0, outcome.output
     table = outcome.table.set_index("item_id")
     assert len(table) == QUESTIONS
     assert table["error"].isna().all()
-    assert table["engine_id"].nunique() == 3
+    assert table["engine_id"].nunique() == 2
     assert set(table["attempts"]) <= {1, 2}
     assert set(table["label"]) == {"demo-model"}
     for item in build(load_sweep(sweep).workloads)["gsm-mini"]:
